@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""arm.py [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
+"""arm.py [--few] [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
 preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends. `make test-arm`
-builds what is run. `arm.py --programs` prints which programs there are.
+builds what is run. With --few these are the first lines, by a library that was built in little time, and this machine's programs are
+those of `make c-tests`. `arm.py --programs [--few]` prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the
+call sites in it have to be the same too.
 
 `arm.py --packages FOLDER`: unpacks the wheel and the Debian package for aarch64 in a folder, runs a program under the library of each, with its simulated
 GPUs, and has its command say what the trace says: as this machine's command does.
@@ -20,13 +22,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ARM = ROOT / "target/arm"
 QEMU = [str(ARM / "lib/qemu-aarch64"), "-L", str(ARM)]
-SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / "target/aarch64-unknown-linux-gnu/tests/libp2pshim.so"}
+IS_FEW = "--few" in sys.argv
+HERE = ROOT / ("target/c-tests" if IS_FEW else "target/arm/x86_64")
+PROFILE = "debug" if IS_FEW else "tests"
+SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / f"target/aarch64-unknown-linux-gnu/{PROFILE}/libp2pshim.so"}
+# For a call of the system that QEMU's user mode has not.
+STAND_IN = "libreads_by_pipe.so"
 # A program that has not ended by then hangs.
 PATIENCE = 600
 
 
-def lines():
+def lines(is_few=False):
     text = (ROOT / "tests/arm.txt").read_text()
+    text = text.split("# The others:")[0] if is_few else text
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -41,10 +49,13 @@ def run(line, is_arm, is_preloaded):
     """What a program writes, and how it ends."""
     variables, name, arguments = parts(line)
     base = ARM if is_arm else ROOT / "target"
-    programs = ARM / ("c-tests" if is_arm else "x86_64")
+    programs = ARM / "c-tests" if is_arm else HERE
     variables = {"LD_LIBRARY_PATH": f"{base}/sim/lib", **variables}
     if is_preloaded:
-        variables["LD_PRELOAD"] = str(SHIMS[is_arm])
+        variables["LD_PRELOAD"] = f"{ARM}/c-tests/{STAND_IN}:{SHIMS[True]}" if is_arm else str(SHIMS[False])
+    trace = variables.get("P2PSHIM_TRACE") and tempfile.TemporaryDirectory()
+    if trace:
+        variables["P2PSHIM_TRACE"] = trace.name
     if is_arm:
         variables["LD_LIBRARY_PATH"] += f":{ARM}/lib"
     given = [word for pair in variables.items() for word in ("-E", "=".join(pair))] if is_arm else []
@@ -54,7 +65,17 @@ def run(line, is_arm, is_preloaded):
         ended = subprocess.run(command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return "", "", "hangs"
-    return ended.stdout.decode(errors="replace"), plain(ended.stderr.decode(errors="replace")), ended.returncode
+    found = call_sites(trace.name) if trace and is_preloaded else ""
+    return ended.stdout.decode(errors="replace") + found, plain(ended.stderr.decode(errors="replace")), ended.returncode
+
+
+def call_sites(trace):
+    """The functions and lines from which a trace has copies, as this machine's command finds them by the stacks that were walked."""
+    report = subprocess.run([ROOT / "target/built/p2pshim", "report", trace], check=True, capture_output=True, text=True).stdout
+    found = sorted(set(re.findall(r"\w+ \(\w+\.c:\d+", report)))
+    if not found:
+        sys.exit(f"no call site is named:\n{report}")
+    return "".join(f"{site})\n" for site in found)
 
 
 def plain(text):
@@ -107,9 +128,10 @@ def packages(folder):
 def main(words):
     if words[:1] == ["--packages"]:
         return packages(Path(words[1]))
+    words = [word for word in words if word != "--few"]
     if words == ["--programs"]:
-        return print(*dict.fromkeys(parts(line)[1] for line in lines()))
-    shown = [line for line in lines() if not words or any(word in line for word in words)]
+        return print(STAND_IN, *dict.fromkeys(parts(line)[1] for line in lines(IS_FEW)))
+    shown = [line for line in lines(IS_FEW) if not words or any(word in line for word in words)]
     failed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for line, differs, took, outcomes in pool.map(compare, shown):

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of p2pshim: what threads share without a lock. Filters of names of tests.
+# Modules of p2pshim that have what threads share without a lock, as filters of names of tests.
 MODULES = (
-    "os::table", "os::arena", "os::alloc::tests::alloc_many_threads", "objects::index", "objects::map", "objects::memory", "objects::past",
-    "policy::access::cells", "policy::waits", "real::route", "capi::tests::kept",
+    "os::alloc::tests::alloc_many_threads", "objects::map", "os::table", "os::arena", "objects::past", "policy::access::cells", "real::route",
+    "capi::tests::kept",
 )
 # The file, a text that is there once and another, and the test that has to fail.
 FAULT = (

@@ -67,8 +67,12 @@ NOINLINE int copy_deep(int depth)
 
 /* Nothing says how to leave it. */
 void copy_without_rules(void (*copy)(size_t), size_t bytes);
-__asm__(".text\n.type copy_without_rules, @function\ncopy_without_rules:\n"
+__asm__(".text\n.type copy_without_rules, %function\ncopy_without_rules:\n"
+#ifdef __aarch64__
+	"str x30, [sp, #-32]!\nmov x9, x0\nmov x0, x1\nblr x9\nldr x30, [sp], #32\nret\n"
+#else
 	"sub $24, %rsp\nmov %rdi, %rax\nmov %rsi, %rdi\ncall *%rax\nadd $24, %rsp\nret\n"
+#endif
 	".size copy_without_rules, . - copy_without_rules\n");
 
 static void in_handler(int signal)
@@ -114,6 +118,13 @@ static void at_end_of_mapping(void)
 
 	REQUIRE(stack != MAP_FAILED && munmap(end, 4096) == 0);
 	for (int time = 0; time < 4; time++) {
+#ifdef __aarch64__
+		__asm__ volatile("mov x20, sp\nmov sp, %[end]\nmov x0, %[bytes]\nblr %[copy]\nmov sp, x20\n"
+				 :
+				 : [end] "r"(end), [bytes] "r"((size_t)8 * BYTES), [copy] "r"(cudaCopyOfOurs)
+				 : "memory", "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+				   "x16", "x17", "x18", "x20", "x30", "cc");
+#else
 		register char *top __asm__("rbx") = end;
 		size_t bytes = 8 * BYTES;
 
@@ -121,6 +132,7 @@ static void at_end_of_mapping(void)
 				 : "+r"(top), "+D"(bytes)
 				 : [copy] "r"(cudaCopyOfOurs)
 				 : "memory", "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "cc");
+#endif
 	}
 }
 

@@ -50,6 +50,9 @@ pub enum By {
     Peers,
 }
 
+/// The IOMMU of aarch64, as the kernel's log names it.
+const SMMU: &str = "arm-smmu-v3";
+
 impl By {
     /// Its word for programs.
     pub fn word(self) -> &'static str {
@@ -64,13 +67,16 @@ impl By {
     /// The source of a line; none if the line is about something else.
     ///
     /// Source: the kernel's drivers/iommu (`DMAR: [DMA Read] Request device [01:00.0] fault addr …`, `nvidia 0000:01:00.0: AMD-Vi: Event
-    /// logged [IO_PAGE_FAULT domain=… address=…]`) and drivers/pci/pcie/aer.c (`PCIe Bus Error: severity=…`), NVIDIA's kernel module
+    /// logged [IO_PAGE_FAULT domain=… address=…]`, `arm-smmu-v3 arm-smmu-v3.1.auto: event: F_TRANSLATION client: 0009:01:00.0 sid: …`; older
+    /// kernels say `event 0x10 received:`, and of no device) and drivers/pci/pcie/aer.c (`PCIe Bus Error: severity=…`), NVIDIA's kernel module
     /// (`NVRM: Xid (PCI:0000:01:00): 31, …`; kern_bus_gh100.c: `The peer DMA address 0x… is not aligned at 0x…`, `IOMMU mapping
     /// failed from GPU0 to GPU1`).
     pub fn of(line: &str) -> Option<Self> {
         let has = |word| line.contains(word);
         match () {
-            () if has("DMAR:") && has("fault") || has("IO_PAGE_FAULT") => Some(Self::Iommu),
+            () if has("DMAR:") && has("fault") || has("IO_PAGE_FAULT") || has(SMMU) && has("event: F_") => {
+                Some(Self::Iommu)
+            }
             () if has("NVRM: Xid") => Some(Self::Driver),
             () if has("NVRM: ") && (has("is not aligned at") || has("IOMMU mapping failed")) => Some(Self::Peers),
             () if has("PCIe Bus Error:") => Some(Self::Link),
@@ -90,6 +96,26 @@ pub struct Fault {
     pub count: usize,
     /// The reporter.
     pub by: By,
+}
+
+/// Where Linux distributions keep the kernel's parameters.
+const BOOT: &str = "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub";
+
+impl Fault {
+    /// An IOMMU's, as a cause, and the remedy.
+    fn of_iommu(&self) -> String {
+        let Self { bus_id, line, count, .. } = self;
+        let times = if *count == 1 { String::new() } else { format!(" {count} times, the last time") };
+        // Source: the kernel's kernel-parameters.txt. A Grace machine needs its SMMU.
+        let boot = if line.contains(SMMU) {
+            format!("iommu.passthrough=1 ({BOOT})")
+        } else {
+            format!("iommu=pt ({BOOT}), or switch it (VT-d, AMD-Vi) off in the firmware")
+        };
+        format!(
+            "the IOMMU stopped accesses of {bus_id}. Boot with {boot}, and test again. The kernel's log says so{times}: `{line}`"
+        )
+    }
 }
 
 /// A GPU's place.
@@ -266,18 +292,10 @@ impl Machine {
 
     /// The probable obstacle between two GPUs that lose data, and its remedy.
     pub fn likely_cause(&self, pair: [usize; 2]) -> String {
-        /// Where Linux distributions keep the kernel's parameters.
-        const BOOT: &str = "GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub";
         let gpus = || pair.iter().filter_map(|&ordinal| self.gpus.get(ordinal));
         let is_of_pair = |fault: &&Fault| gpus().any(|gpu| gpu.bus_id.eq_ignore_ascii_case(&fault.bus_id));
-        if let Some(Fault { bus_id, line, count, .. }) =
-            self.faults.iter().filter(|fault| fault.by == By::Iommu).find(is_of_pair)
-        {
-            let times = if *count == 1 { String::new() } else { format!(" {count} times, the last time") };
-            return format!(
-                "the IOMMU stopped accesses of {bus_id}. Boot with iommu=pt ({BOOT}), or switch it (VT-d, AMD-Vi) off in the firmware, and \
-                 test again. The kernel's log says so{times}: `{line}`"
-            );
+        if let Some(fault) = self.faults.iter().filter(|fault| fault.by == By::Iommu).find(is_of_pair) {
+            return fault.of_iommu();
         }
         match self.obstacle(pair) {
             Some(Obstacle::Hypervisor(name)) => {

@@ -9,6 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use p2pshim_host::races;
 
+use crate::machine;
+
 /// A piece of code in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
@@ -142,8 +144,9 @@ fn mapping<'a>(line: &'a [u8], beginning: &mut (&'a [u8], Range<usize>)) -> Opti
     if !file.starts_with(b"/") {
         return None;
     }
-    // If the code of a small file lies in its first page, that page is mapped a second time, behind the first.
-    let is_again = beginning.0 == file && beginning.1.end == range.start;
+    // If the code of a small file lies in its first page, that page is mapped a second time, behind the first: as far as the next of the largest pages.
+    let gap = range.start.checked_sub(beginning.1.end);
+    let is_again = beginning.0 == file && gap.is_some_and(|gap| gap < machine::PAGE);
     if offset == 0 && !is_again {
         *beginning = (file, range.clone());
     }
@@ -244,10 +247,15 @@ mod tests {
 
     #[test]
     fn listed_code_in_the_first_page_of_a_file_begins_with_its_header() {
-        let maps = b"01000000-01001000 r--p 00000000 fe:00 7                        /app\n\
-            01001000-01002000 r-xp 00000000 fe:00 7                        /app\n\
-            7f0000000000-7f0000001000 r-xp 00000000 fe:00 8                        /other\n";
-        let starts: Vec<_> = listed(maps).iter().map(|module| module.start).collect();
+        // Linkers keep segments apart by the largest page.
+        let code = 0x100_0000 + machine::PAGE;
+        let maps = format!(
+            "01000000-01001000 r--p 00000000 fe:00 7                        /app\n\
+            {code:x}-{:x} r-xp 00000000 fe:00 7                        /app\n\
+            7f0000000000-7f0000001000 r-xp 00000000 fe:00 8                        /other\n",
+            code + 0x1000
+        );
+        let starts: Vec<_> = listed(maps.as_bytes()).iter().map(|module| module.start).collect();
         assert_eq!(starts, [Some(0x100_0000), Some(0x7f00_0000_0000)]);
     }
 

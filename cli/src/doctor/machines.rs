@@ -488,6 +488,24 @@ const KINDS: &[Kind] = &[
         said: &["peer access can be trusted"],
     },
     Kind {
+        title: "Grace, the SMMU stops accesses",
+        about: "Two superchips. The kernel names the GPU in newer versions only; \
+                lines about no device are left out.",
+        make: |tree| {
+            let below =
+                |node| Gpu { below: PORTS[node as usize], node, group: Some("DMA-FQ"), link: ("32.0", 1), ..GPU };
+            tree.write("sys/class/iommu/smmu3.0x0000000011000000/x", "").gpu(0, below(0)).gpu(1, below(1));
+            tree.log(&[
+                "arm-smmu-v3 arm-smmu-v3.27.auto: event 0x10 received:",
+                "arm-smmu-v3 arm-smmu-v3.27.auto: event: F_TRANSLATION client: UNKNOWN client sid: 0x100 ssid: 0x0 iova: 0x1000 ipa: 0x0",
+                "arm-smmu-v3 arm-smmu-v3.1.auto: event: F_TRANSLATION client: 0000:01:00.0 sid: 0x100 ssid: 0x0 iova: 0xffe00000 ipa: 0x0",
+            ]);
+        },
+        gpus: Gpus::WithC2c,
+        found: [Wrong, Right],
+        said: &["the IOMMU stopped accesses of 0000:01:00.0. Boot with iommu.passthrough=1", "client: 0000:01:00.0"],
+    },
+    Kind {
         title: "A link with few lanes",
         about: "A riser makes contact on 4 of 16 lanes.",
         make: |tree| {

@@ -23,6 +23,16 @@ const TYPES: &str =
     "Ask for a descriptor when it is made: requestedHandleTypes of cuMemCreate, handleTypes of cudaMemPoolCreate.";
 const IMEX: &str = "Start nvidia-imex, and give containers /dev/nvidia-caps-imex-channels/channel0; or leave fabric handles alone: \
                     NCCL_MNNVL_ENABLE=0, UCX_CUDA_IPC_ENABLE_MNNVL=n. On one host descriptors do as well.";
+/// Source: NVIDIA/nccl#1647 and kubernetes-sigs/dra-driver-nvidia-gpu#294, where two processes of one GH200 machine saw a GPU each.
+const ONE_MACHINE: &str = "Let each process see all GPUs of the machine; or leave fabric handles to other machines: NCCL_MNNVL_ENABLE=0, \
+                           UCX_CUDA_IPC_ENABLE_MNNVL=n.";
+/// Source: kubernetes-sigs/dra-driver-nvidia-gpu#1417 (GB200, GB300: nvidia-imex that does not answer), pytorch/pytorch#178989 (ranks of several
+/// NVLink domains).
+const DOMAIN: &str = "`nvidia-imex-ctl -N` says which machines nvidia-imex is connected to, or hangs: then restart nvidia-imex. Between NVLink \
+                      domains there are no fabric handles: NCCL_MNNVL_ENABLE=0, UCX_CUDA_IPC_ENABLE_MNNVL=n.";
+/// Source: the driver's documentation of cuMemImportFromShareableHandle.
+const CHANNEL: &str =
+    "Give both processes one IMEX channel: /dev/nvidia-caps-imex-channels/channel0, in their containers too.";
 const OWN: &str = "Use the pointer itself: a handle is for other processes.";
 const VISIBLE: &str =
     "Let each process see all GPUs, as CUDA_VISIBLE_DEVICES numbers them, and select its own by cudaSetDevice.";
@@ -40,8 +50,16 @@ const OWNER: &str = "Leave the device of the pool out: it always has access.";
 /// The reason of a failed call.
 fn why(function: &str, code: i32, of: &str) -> Why {
     let is_open = function == "cuIpcOpenMemHandle";
+    let is_import = function.ends_with("ImportFromShareableHandle");
     match (of, code) {
         ("inside", _) => ("a handle was made of an address inside an allocation", INSIDE),
+        ("fabric", 101) if is_import => {
+            ("the fabric handle is of a GPU of this machine that the process does not see", ONE_MACHINE)
+        }
+        ("fabric", 400) if is_import => ("nvidia-imex does not reach the owner of the fabric handle", DOMAIN),
+        ("fabric", 800) if is_import => {
+            ("the owner of the fabric handle has another IMEX channel, or one of both has none", CHANNEL)
+        }
         ("fabric", code) if code != 1 => ("there are no fabric handles here", IMEX),
         ("mapped", _) => ("memory of cuMemCreate has no IPC handle", ALLOCATE),
         ("pool", _) if function == "cuIpcGetMemHandle" => ("memory of a pool has no IPC handle", POOL),
@@ -56,13 +74,12 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         ),
         (_, 201) if is_open => ("another context of the device has the memory open, or no context is current", CLOSE),
         (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
-        ("fabric", 1) if function.ends_with("ImportFromShareableHandle") => {
-            ("the fabric handle is of another IMEX domain, or its memory is gone", IMEX)
-        }
+        ("fabric", 1) if is_import => ("the fabric handle is of another IMEX domain, or its memory is gone", IMEX),
         (_, 1) if function == "cuMemPoolImportPointer" => ("the data does not describe a pointer of the pool", POOL),
-        (_, 1 | 101) if function.ends_with("ImportFromShareableHandle") => {
-            ("the driver does not know the descriptor, or its memory is on a GPU that the process does not see", IMPORT)
-        }
+        (_, 1 | 101) if is_import => (
+            "the driver does not know the descriptor, or its memory is on a GPU that the process does not see",
+            IMPORT,
+        ),
         (_, 205) if is_open => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
         (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
@@ -219,6 +236,25 @@ mod tests {
                 "fabric",
                 "the fabric handle is of another IMEX domain, or its memory is gone",
             ),
+            (
+                "cuMemImportFromShareableHandle",
+                101,
+                "fabric",
+                "the fabric handle is of a GPU of this machine that the process does not see",
+            ),
+            (
+                "cuMemImportFromShareableHandle",
+                400,
+                "fabric",
+                "nvidia-imex does not reach the owner of the fabric handle",
+            ),
+            (
+                "cuMemImportFromShareableHandle",
+                800,
+                "fabric",
+                "the owner of the fabric handle has another IMEX channel, or one of both has none",
+            ),
+            ("cuMemImportFromShareableHandle", 801, "fabric", "there are no fabric handles here"),
             ("cuMemPoolImportPointer", 1, "", "the data does not describe a pointer of the pool"),
             ("cuIpcGetMemHandle", 700, "", "see the code"),
             ("cuMemMap", 205, "", "see the code"),

@@ -217,7 +217,7 @@ mod timed {
     }
 }
 
-/// What threads that end leave of their chunks.
+/// The rests of chunks that threads leave as they end.
 mod left {
     use crate::ordered::Ordering::{Acquire, Relaxed, Release};
     use crate::ordered::{AtomicU64, AtomicUsize};
@@ -287,7 +287,7 @@ mod policy {
         pub(crate) use super::Driver;
     }
 
-    /// What a model does not use is not asked.
+    /// No model asks the rest.
     pub(crate) trait Driver {
         fn context_id(&self, handle: usize) -> Option<u64>;
 

@@ -562,7 +562,7 @@ fn memory_between_two_that_were_freed_was_not_freed() {
 
 // ---- What a trace has ----
 
-/// What a thread that has ended has left, with a place that is one thread's.
+/// The rest of a chunk, and a place in it that is one thread's.
 #[test]
 fn rest_of_a_chunk_goes_to_one_thread_which_finds_what_the_last_has_written() {
     model("two threads take what one leaves", 3, || {

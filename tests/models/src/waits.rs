@@ -48,7 +48,7 @@ fn one_copy() -> Arc<(Waits, Gpu)> {
     both
 }
 
-/// What a call that waits for everything waits for; none if there is nothing, or a copy is under way that it would wait for longer.
+/// The copies that a call waits for which waits for everything; none if nothing is pending.
 fn wait((waits, gpu): &(Waits, Gpu)) -> Option<u64> {
     let pending = waits.next(&SyncScope::All, None)?;
     let waited_for = gpu.recorded.load(Acquire);
