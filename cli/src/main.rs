@@ -31,9 +31,10 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use log::LevelFilter;
 
-use p2pshim_host::config::Variable;
+use p2pshim_host::config::{COMMAND_LOG, Variable};
 use p2pshim_host::text::{Escaped, is_escaped, shortened};
 
 use compare::CompareArguments;
@@ -62,6 +63,11 @@ Examples:
 #[derive(Parser)]
 #[command(name = "p2pshim", version, arg_required_else_help = true, after_long_help = AFTER_HELP)]
 struct Arguments {
+    /// Log what this command does: -v, or -vv for more
+    ///
+    /// It goes to standard error, as P2PSHIM_COMMAND_LOG=info and =debug have it.
+    #[arg(short, long, global = true, action = ArgAction::Count, hide_short_help = true)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -155,7 +161,19 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
+    start_log(arguments.verbose);
     run(&arguments).unwrap_or_else(status::of_error)
+}
+
+/// Starts the command's own log. P2PSHIM_LOG is the library's.
+fn start_log(verbose: u8) {
+    let mut log = env_logger::Builder::new();
+    match verbose {
+        0 => log.filter_level(LevelFilter::Warn).parse_env(COMMAND_LOG),
+        1 => log.filter_level(LevelFilter::Info),
+        _ => log.filter_level(LevelFilter::Debug),
+    };
+    log.format(|out, record| writeln!(out, "p2pshim: {}", Escaped(record.args()))).init();
 }
 
 /// Says what is wrong with the arguments, or shows the help.

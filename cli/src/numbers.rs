@@ -13,6 +13,15 @@ pub(crate) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str
     }
 }
 
+/// Takes two GPUs, and whether both ways are meant.
+pub(crate) fn pair(text: &str) -> Result<([u32; 2], bool), String> {
+    let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
+    let both_ways = !text.contains('>');
+    let (src, dst) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
+    let number = |text: &str| text.trim().parse().map_err(|_| wrong());
+    Ok(([number(src)?, number(dst)?], both_ways))
+}
+
 /// Takes seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);

@@ -31,6 +31,7 @@ pub(crate) fn own(command: &str, environment: &[(OsString, OsString)]) -> io::Re
         own.env_remove(name);
     }
     own.envs(environment.iter().map(|(name, value)| (name, value)));
+    log::debug!("a process of its own: {own:?}");
     Ok(own)
 }
 

@@ -512,6 +512,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
     arguments.write_races()?;
     let shim = shim::find(arguments.library.as_deref())?;
     shim::check(&shim)?;
+    log::info!("the library: {}", shim.display());
+    arguments.settings.iter().for_each(|(name, value)| log::info!("{}={}", name.display(), value.display()));
     let hindrance = program::find(name, std::env::var_os("PATH")).and_then(|path| program::hindrance(&path));
     let mut command = Command::new(name);
     command.args(rest);
@@ -546,6 +548,7 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
             Traces::Nowhere(None)
         });
     if let Some(folder) = traces.folder() {
+        log::info!("traces: {}", folder.display());
         command.env(TRACE, folder);
     }
     // Inside another run they are those of that.

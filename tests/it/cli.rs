@@ -121,6 +121,23 @@ fn run_help_lists_what_is_needed_first_and_the_library_last() {
 }
 
 #[test]
+fn verbose_command_logs_what_it_does_and_the_library_does_not_mind_its_variable() {
+    let run = |arguments: &[&str], level: &str| {
+        let arguments = [&["run", "--no-check", "--no-report", "--sim", "2"], arguments].concat();
+        let mut command = Command::new(crate::support::command());
+        let output = command.args(arguments).env("P2PSHIM_COMMAND_LOG", level).output().unwrap();
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    let program = crate::support::path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
+    for (arguments, level) in [(&["-v", &program][..], ""), (&[&program], "info")] {
+        let said = run(arguments, level);
+        assert!(said.contains("p2pshim: the library: /") && !said.contains("no such option"), "{said}");
+    }
+    assert!(!run(&[&program], "").contains("the library: "));
+}
+
+#[test]
 fn man_writes_a_page_for_every_command() {
     let folder = crate::support::scratch("man").join("man1");
     let output = p2pshim(&["man", folder.to_str().unwrap()]);

@@ -220,7 +220,8 @@ fn list_of_options_is_what_the_rows_generate() {
          Options are environment variables. p2pshim reads them once, when the program first calls an intercepted \
          function. `p2pshim run` takes each of them but `P2PSHIM` as an argument. An unknown variable that begins with \
          `P2PSHIM`, or an invalid value, has no effect; a warning says so, and names a similar valid one (no warning with \
-         `P2PSHIM=off`). An empty value means the default. Simulated GPUs have their own variables: \
+         `P2PSHIM=off`). An empty value means the default. `P2PSHIM_COMMAND_LOG` is of the command \
+         alone: it logs what it does itself at `info`, as with `-v`, and more at `debug`, as with `-vv`. Simulated GPUs have their own variables: \
          [sim/README.md](../sim/README.md).\n"
         .to_owned();
     for &variable in Variable::ALL {

@@ -94,6 +94,7 @@ pub(crate) fn check(
         Some(Checked { line: None, is_right, is_full, earlier: cache.time(key) })
     };
     if let done @ Some(_) = places.iter().find_map(done) {
+        log::info!("the GPUs were checked since the machine was booted");
         return Ok(done);
     }
     // Where the kernel module names no GPU there mostly is none, and nobody has to hear about it.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::lines::{Attributes, Known, Line};
+use crate::numbers;
 
 /// The user's words for one or two pairs of ordinals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +16,8 @@ impl FromStr for Pairs {
         if text == "merge" {
             return Err("files of many machines are compared by `p2pshim fleet`".to_owned());
         }
-        let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
-        let both_ways = !text.contains('>');
-        let (from, to) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
-        let (from, to) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
+        let (ends, both_ways) = numbers::pair(text)?;
+        let [from, to] = ends.map(|end| end as usize);
         if from == to {
             return Err(format!("{text:?}: a GPU has no path to itself"));
         }

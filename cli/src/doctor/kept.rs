@@ -107,21 +107,30 @@ pub(crate) struct ForNccl {
     pub(crate) proto: Option<&'static str>,
 }
 
-/// Reads the verdicts on GPUs of this machine for NCCL.
-pub(crate) fn for_nccl(are_simulated: bool) -> ForNccl {
+/// The verdicts that are kept on pairs of this machine's GPUs, by the UUIDs of who reaches and who is reached.
+fn all(are_simulated: bool) -> Vec<([String; 2], Parts)> {
     let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
     let (gpus, faults) = (root.as_deref().map(Machine::uuids), root.is_none().then(faults));
     let is_here = |uuid: &String| gpus.as_ref().is_none_or(|gpus| gpus.is_empty() || gpus.contains(uuid));
+    let of = |cache: &Cache| {
+        let pairs = cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here));
+        let known = |pair: [String; 2]| {
+            let verdict = cache.between(pair.each_ref().map(String::as_str), faults.as_deref())?;
+            Some((pair, verdict))
+        };
+        pairs.filter_map(known).collect::<Vec<_>>()
+    };
+    places(root.as_deref()).iter().flat_map(of).collect()
+}
+
+/// Reads the verdicts on GPUs of this machine for NCCL.
+pub(crate) fn for_nccl(are_simulated: bool) -> ForNccl {
     let (mut said, mut failed) = (ForNccl::default(), Vec::new());
-    for cache in places(root.as_deref()) {
-        for [from, to] in cache.pairs().into_iter().filter(|pair| pair.iter().all(is_here)) {
-            let Some(verdict) = cache.between([&from, &to], faults.as_deref()) else { continue };
-            let fails = |part: &Test| verdict.finding(*part).is_some_and(Finding::is_failure);
-            failed.extend(Test::OF_NCCL.into_iter().filter(fails));
-            if let (Some((part, _)), None) = (verdict.any_failure(), &said.broken) {
-                let why = format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name());
-                said.broken = Some(why);
-            }
+    for ([from, to], verdict) in all(are_simulated) {
+        let fails = |part: &Test| verdict.finding(*part).is_some_and(Finding::is_failure);
+        failed.extend(Test::OF_NCCL.into_iter().filter(fails));
+        if let (Some((part, _)), None) = (verdict.any_failure(), &said.broken) {
+            said.broken = Some(format!("peer access from {from} to {to} is broken ({}; p2pshim doctor)", part.name()));
         }
     }
     said.proto = Test::nccl_proto(|part| failed.contains(&part));
@@ -130,17 +139,10 @@ pub(crate) fn for_nccl(are_simulated: bool) -> ForNccl {
 
 /// The pairs of GPUs of this machine, by UUIDs, between which data is known to arrive.
 pub(crate) fn right(are_simulated: bool) -> BTreeSet<[String; 2]> {
-    let root = machine::root(are_simulated, std::env::var_os("P2PSIM_ROOT"));
-    let faults = root.is_none().then(faults);
-    let mut right = BTreeSet::new();
-    for cache in places(root.as_deref()) {
-        let within = |pair: &[String; 2]| {
-            let verdict = cache.between(pair.each_ref().map(String::as_str), faults.as_deref());
-            verdict.is_some_and(|verdict| verdict.within_process() == Some(Ok(())))
-        };
-        right.extend(cache.pairs().into_iter().filter(within));
-    }
-    right
+    let all = all(are_simulated).into_iter().filter_map(|(pair, verdict)| Some((pair, verdict.within_process()?)));
+    let (right, wrong): (Vec<_>, Vec<_>) = all.partition(|(_, within)| within.is_ok());
+    // One of several places may know more.
+    right.into_iter().map(|(pair, _)| pair).filter(|pair| wrong.iter().all(|(other, _)| other != pair)).collect()
 }
 
 /// Removes all verdicts that are the user's.

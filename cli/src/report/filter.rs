@@ -62,11 +62,8 @@ impl FromStr for PairFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a pair of GPUs such as 0>1 or 0-1 (quote the >)");
-        let both_ways = !text.contains('>');
-        let (src, dst) = text.split_once(if both_ways { '-' } else { '>' }).ok_or_else(wrong)?;
-        let number = |text: &str| text.trim().parse().map_err(|_| wrong());
-        Ok(Self { src: number(src)?, dst: number(dst)?, both_ways })
+        let ([src, dst], both_ways) = numbers::pair(text)?;
+        Ok(Self { src, dst, both_ways })
     }
 }
 

@@ -73,6 +73,7 @@ fn gather_as(
     let Files { traces: files, readings, .. } = files;
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let sizes: Vec<u64> = files.iter().map(size).collect();
+    files.iter().for_each(|file| log::debug!("reads {}", file.display()));
     let open = |index: usize| Trace::open(files.get(index).map_or(Path::new(""), PathBuf::as_path));
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let mut report = gather_blocks(&names, &sizes, &open, options, last_blocks);

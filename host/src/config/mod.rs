@@ -32,6 +32,9 @@ pub use values::{
 /// The beginning of every option's name.
 pub const PREFIX: &str = "P2PSHIM";
 
+/// The level of the command's own log. The library has no such option, and does not warn of it.
+pub const COMMAND_LOG: &str = "P2PSHIM_COMMAND_LOG";
+
 options! {
     /// Whether anything but forwarding happens.
     on: bool {
@@ -239,7 +242,7 @@ impl Config {
         let mut config = Self::default();
         let mut warnings = Vec::new();
         for (name, value) in environment {
-            let Some(name) = name.to_str().filter(|name| is_ours(name)) else { continue };
+            let Some(name) = name.to_str().filter(|name| is_ours(name) && *name != COMMAND_LOG) else { continue };
             let Some(option) = Variable::named(name) else {
                 let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
                 let ours = OPTIONS.iter().map(|option| rest(option.name()));
