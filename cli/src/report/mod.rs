@@ -54,7 +54,7 @@ mod tests;
 pub(crate) mod text;
 mod timeline;
 mod totals;
-mod traffic;
+pub(crate) mod traffic;
 mod unshared;
 mod verdict;
 
