@@ -148,9 +148,14 @@ class trace_scope {
 public:
     /** Records to the folder of P2PSHIM_TRACE, or to the file that exists. */
     trace_scope() : status_(check(p2pshim_trace_start(nullptr))) {}
-    /** Records to a file in this folder.
+    /** Records to a file in this folder. If calls are recorded in another folder, as under `p2pshim run`, they stay there, and so do marks: then
+     * nothing is thrown, and status() is P2PSHIM_TOO_LATE.
      * @param folder Where to create the file. */
-    explicit trace_scope(const std::string &folder) : status_(check(p2pshim_trace_start(folder.c_str()))) {}
+    explicit trace_scope(const std::string &folder) : status_(p2pshim_trace_start(folder.c_str()))
+    {
+        if (status_ != P2PSHIM_TOO_LATE)
+            check(status_);
+    }
 
     ~trace_scope()
     {

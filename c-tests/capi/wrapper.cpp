@@ -56,6 +56,12 @@ int main(int argc, char **argv)
         p2pshim::trace_scope scope{std::string(argv[1])};
         REQUIRE(scope.status() == P2PSHIM_OK && p2pshim::state().recording == 1);
         REQUIRE(scope.mark("inside") == P2PSHIM_OK);
+        {
+            // As under `p2pshim run`: the trace lies elsewhere, and goes on.
+            p2pshim::trace_scope other{std::string(argv[1]) + "/other"};
+            REQUIRE(other.status() == P2PSHIM_TOO_LATE && other.mark("there") == P2PSHIM_OK);
+        }
+        REQUIRE(p2pshim::state().recording == 1);
         p2pshim::callback_scope callback([&heard](const p2pshim_event_t &event) { heard += event.bytes == 16; });
         REQUIRE(is_refused(driver) == has_driver);
         REQUIRE(heard == has_driver);

@@ -274,8 +274,12 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<E
     examined.nccl = arguments.nccl.as_ref().map(|library| nccl::run(library, &pairs, settings));
     progress.clear();
     let kept_in = kept::keep_all(&examined.inventory, &examined.rows, arguments.timeout, arguments.quick);
+    let (kept_in, unkept) = kept_in.map_or_else(|error| (None, Some(error)), |kept_in| (kept_in, None));
     examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());
     let mut written = arguments.write_forms(out, &examined);
+    // That place is named by users who want none to be kept.
+    let is_wanted = std::env::var_os("XDG_CACHE_HOME").is_none_or(|folder| folder != "/dev/null");
+    written.extend(unkept.filter(|_| is_wanted).map(Err));
     let answer = examined.conclusion().status();
     let printed = if arguments.issue {
         report::print_issue(out, examined)
@@ -438,6 +442,14 @@ impl Examined {
             _ => text,
         }
     }
+
+    /// A sentence about the tests that were not asked for, where all others have passed.
+    fn of_full(&self) -> Option<&'static str> {
+        let is_part = self.conclusion() == Conclusion::Safe && !self.is_quick && !self.is_full;
+        is_part.then_some(
+            "Only --full tests copies in a graph, kernels that pull data, the protocols LL and LL128, kernels of two processes, and all memory.",
+        )
+    }
 }
 
 /// The text about a test that made no progress for so long.
@@ -486,7 +498,7 @@ mod tests {
             (Verdict::NoPath, None, TIMEOUT_S, false),
         ] {
             let said = format!("{verdict:?} {finding:?} {timeout}");
-            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout, false), expected, "{said}");
+            assert_eq!(keep(&cache, &inventory, &row(verdict, finding), timeout, false).unwrap(), expected, "{said}");
         }
     }
 

@@ -312,6 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn print_a_line_of_the_log_explains_the_path_that_it_has_in_it() {
+        let line = |text: &str| printed(&format!("p2pshim 02:08:07.977668 1/1 info: peer access 0-1: {text}")).unwrap();
+        for (text, expected) in [
+            ("copies are staged (no hardware path)", "\nstaged: no hardware path:\n"),
+            ("verified: data arrives in both directions", "looked at what arrived"),
+            ("peer access enabled in both directions", "their copies are direct"),
+        ] {
+            assert!(line(text).contains(expected), "{text}: {}", line(text));
+        }
+        assert!(printed("p2pshim 02:08:07.977668 1/1 info: nothing that is known").is_err());
+    }
+
+    #[test]
     fn print_unknown_text_names_the_nearest() {
         for (text, expected) in [
             ("P2P-enable-again", "did you mean P2P-enable-twice?"),

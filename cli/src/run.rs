@@ -350,7 +350,7 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
         Err(error) => return fail(&error, FAILED),
     };
     run.ends(status);
-    let mut new = Vec::new();
+    let (mut new, mut unwritten) = (Vec::new(), None);
     if let Some(folder) = traces.folder() {
         keep(&run, watch, folder);
         new = new_traces(folder, &before, &run);
@@ -358,15 +358,16 @@ pub(crate) fn run(arguments: &RunArguments) -> ExitCode {
             && let Err(error) = report_at(arguments, &traces, &new, &run, hindrance.as_deref())
         {
             complain(format_args!("no report: {error}"));
+            unwritten = Some(FAILED).filter(|_| arguments.output.file().is_some());
         }
     }
-    let broken = if arguments.gate.is_set() { judge(arguments, &new, &run) } else { None };
+    let broken = if arguments.gate.is_set() { judge(arguments, traces.folder(), &new, &run) } else { None };
     drop(traces);
-    broken.filter(|_| status.success()).map_or_else(|| end_like(status), ExitCode::from)
+    broken.or(unwritten).filter(|_| status.success()).map_or_else(|| end_like(status), ExitCode::from)
 }
 
 /// Judges the traces of a run that has just ended by the conditions that it has to keep to.
-fn judge(arguments: &RunArguments, traces: &[PathBuf], run: &Run) -> Option<u8> {
+fn judge(arguments: &RunArguments, folder: Option<&Path>, traces: &[PathBuf], run: &Run) -> Option<u8> {
     let failure = match (run.signal, run.code) {
         (Some(signal), _) => Some(format!("It was ended by {}", signal_name(signal))),
         (None, Some(0)) => None,
@@ -380,9 +381,18 @@ fn judge(arguments: &RunArguments, traces: &[PathBuf], run: &Run) -> Option<u8> 
     };
     let reports = match traces.iter().any(|path| has_suffix(path, SUFFIX)) {
         true => report::apart::of_run(traces, run, arguments.output.suppress()),
-        false => Err("no process called an intercepted function, or the preload was lost on the way (`env -i`, sudo, a static child)".into()),
+        false => Err(why_no_trace(folder).into()),
     };
     arguments.gate.judge(reports, Some(&program), FAILED)
+}
+
+/// Why there may be no trace, where processes were to write one.
+fn why_no_trace(folder: Option<&Path>) -> String {
+    let Some(folder) = folder else { return "no folder could be made for the trace".to_owned() };
+    match traces::try_to_write(folder) {
+        Err(error) => format!("{} cannot be written to: {error}", folder.display()),
+        Ok(()) => "no process called an intercepted function, or the preload was lost on the way (`env -i`, sudo, a static child)".to_owned(),
+    }
 }
 
 fn fail(error: &(impl std::fmt::Display + ?Sized), status: u8) -> ExitCode {
@@ -433,6 +443,9 @@ fn report_at(
         let why = match (config.on, hindrance) {
             (false, _) => "P2PSHIM=off, so nothing is intercepted",
             (true, Some(hindrance)) => &format!("{hindrance}, so p2pshim could not be preloaded"),
+            (true, None) if let Some(Err(error)) = kept.folder().map(traces::try_to_write) => {
+                &format!("the folder of the trace cannot be written to: {error}")
+            }
             (true, None) => {
                 "there is no trace. Perhaps no process has called an intercepted function; or the preload is lost on the way \
                  (`env -i`, sudo, a wrapper that sets LD_PRELOAD, a static child); or a child still runs. If calls could not be \
@@ -667,6 +680,14 @@ mod tests {
         assert_eq!(value(Some("")), "/l/libp2pshim.so");
         assert_eq!(value(Some("/a.so /b.so")), "/l/libp2pshim.so:/a.so /b.so");
         assert_eq!(value(Some("/a.so:/l/libp2pshim.so")), "/a.so:/l/libp2pshim.so");
+    }
+
+    #[test]
+    fn why_no_trace_is_first_that_none_could_be_written() {
+        assert!(why_no_trace(Some(Path::new("/proc"))).starts_with("/proc cannot be written to: "));
+        assert!(why_no_trace(None).starts_with("no folder could be made"));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(why_no_trace(Some(folder.path())).starts_with("no process called"));
     }
 
     #[test]

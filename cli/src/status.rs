@@ -29,7 +29,7 @@ const TABLE: &str = "\
 | --- | --- | --- | --- | --- |
 | `doctor` | every pair is verified, or has no path | a pair is unsafe: it lost data, or hung | a pair could not be verified, or nothing tested | – |
 | `fleet` | every machine was tested, and none is unsafe; some may stand out | a machine is unsafe | something was not tested | – |
-| `report` | all was reported | there is no trace, or no call that fits the filters | a file was damaged, cut off, or of a later version | a condition of --fail-on is true, or cannot be judged |
+| `report` | all was reported | there is no trace, or no call that fits the filters | a file was damaged, cut off, or of a later version, or not all calls were recorded | a condition of --fail-on is true, or cannot be judged |
 | `compare` | the same, or better | worse, by more than --threshold | the two cannot be compared; or nothing is worse, but a run is not whole | – |
 | `hang` | no process has been in a call for a second or more, and none ended in one | a process has been in a call for a second or more, or ended in one; or a rank ended badly, is stopped or is missing | there is no program | – |
 | `ps` | processes are listed | there is no program | – | – |
@@ -41,7 +41,7 @@ const OF_RUN: &str = "\
 | N | the program's own; if a signal ended the program, p2pshim ends by that signal |
 | 120 | a condition of --fail-on is true, or cannot be judged, and the program ended with 0 |
 | 2 | wrong usage |
-| 125 | p2pshim failed before it started the program; or the program ended with 0, and p2pshim could not write --junit |
+| 125 | p2pshim failed before it started the program; or the program ended with 0, and p2pshim could not write a file that an option names |
 | 126 | the program exists but cannot be started |
 | 127 | no such program |";
 

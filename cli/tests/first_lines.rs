@@ -9,7 +9,7 @@ mod scene;
 use std::fs;
 use std::process::Command;
 
-use p2pshim_trace::{CHUNK_BYTES, HEADER_BYTES, NoteKind, Path, Why};
+use p2pshim_trace::{ACCESS_ENABLED, CHUNK_BYTES, HEADER_BYTES, NoteKind, Path, Why};
 use scene::opposites;
 use scene::{
     BLOCKED, Call, DIRECT, ENABLE, ENABLE_TWICE, Folder, MEMCPY_PEER, NEVER_ENABLED, OVERLAP, STAGED, START, Scene,
@@ -63,6 +63,12 @@ fn on(src: u8, dst: u8, call: Call) -> Call {
 fn decided(scene: &mut Scene, at: u64, verified: &str) {
     let what = if verified == "right" { "verified: data arrives" } else { "4092 of 4092 bytes were wrong" };
     scene.note(at, NoteKind::Decision, 1, &[what, &format!("verified={verified}")]);
+}
+
+/// Notes that p2pshim has verified the first two GPUs, and given them access.
+fn enabled(scene: &mut Scene) {
+    decided(scene, 0, "right");
+    scene.note(0, NoteKind::Decision, 1, &[&format!("{ACCESS_ENABLED} both directions")]);
 }
 
 /// A process of which the trace says that it is this one, since then.
@@ -202,7 +208,30 @@ const CASES: &[Case] = &[
         run(folder, Some(0), None);
     }),
     ("good, after the first copies", |folder| {
-        drop(verified(folder, &[Call { bytes: 4096, ..copy(0, START_UP) }, copy(1, DIRECT)]).finish());
+        let mut scene = one(folder, &[small(0, START_UP, 4096), copy(1, DIRECT)]);
+        enabled(&mut scene);
+        scene.finish();
+    }),
+    ("enabled for the program, from its first copy on", |folder| {
+        let mut scene = one(folder, &[copy(0, DIRECT), on(1, 0, copy(1, DIRECT))]);
+        enabled(&mut scene);
+        scene.finish();
+    }),
+    ("enabled for the program, beside a pair without a path", |folder| {
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
+        scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0"), ("GPU-c", "0000:5e:00.0")]);
+        [small(0, START_UP, 4096), copy(1, DIRECT), on(0, 2, copy(2, NO_PATH))].iter().for_each(|it| scene.call(it));
+        enabled(&mut scene);
+        scene.finish();
+    }),
+    ("enabled for the program, which enables another pair itself", |folder| {
+        let enables = Call { function: ENABLE, bytes: 0, pair: None, path: 0, ..copy(0, DIRECT) };
+        let mut scene = one(folder, &[enables, copy(1, DIRECT)]);
+        enabled(&mut scene);
+        scene.finish();
+    }),
+    ("first copies without end", |folder| {
+        drop(one(folder, &[0_u64; 20].map(|_| small(0, START_UP, 4096))).finish());
     }),
     ("good, and the last is known to be made", |folder| {
         drop(verified(folder, &[queued(0, DIRECT), timed(1, DIRECT, 5 * MS / 2)]).finish());

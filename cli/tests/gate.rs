@@ -65,6 +65,15 @@ fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
                p2pshim enables peer access; or call cudaDeviceEnablePeerAccess on both devices of a pair";
     assert_broken(&[copy(STAGED), copy(DIRECT), copy(STAGED)], "staged", why);
     assert_kept(&[copy(START_UP), copy(DIRECT)], "staged");
+    let small = Call { bytes: 4096, ..copy(START_UP) };
+    assert_kept(&vec![small.clone(); 17], "staged");
+    let (said, status) = said_with(&vec![small; 18], &[], "staged");
+    assert!(
+        status == 120 && said.contains("in 18 copies were staged, GPU 0 > GPU 1 (not yet worth enabling)"),
+        "{said}"
+    );
+    assert!(said.contains("counts the copies of a pair anew when a context ends"), "{said}");
+    assert_eq!(said_with(&vec![copy(START_UP); 4], &[], "staged").1, 120, "more than 1 MiB and a copy");
     assert_kept(&[Call { pair: Some((0, 0)), ..copy(STAGED) }], "staged");
     assert_kept(&[Call { result: 1, ..copy(STAGED) }], "staged");
 }
@@ -72,8 +81,8 @@ fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
 #[test]
 fn staged_bytes_are_those_of_all_pairs_and_may_be_as_many_as_said() {
     let back = || Call { pair: Some((1, 0)), bytes: 3 * MIB, ..copy(BLOCKED) };
-    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). Staging is intended: these \
-               pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU";
+    let why = "4.2 MB in 2 copies were staged, most of it GPU 1 > GPU 0 (broken: failed verification). These pairs failed verification: \
+               direct copies arrive wrong, or hang. `p2pshim doctor` names the likely cause, such as an IOMMU, and tests staged copies too";
     assert_broken(&[copy(STAGED), back()], "staged=4194303", why);
     assert_kept(&[copy(STAGED), back()], "staged=4MiB");
 }
@@ -176,8 +185,7 @@ fn slow_pairs_fail_and_those_of_which_no_rate_is_known() {
     assert_broken(&[timed(10)], "slow=110", why);
     let small = || Call { bytes: 4096, ..timed(10) };
     assert_broken(&[small()], "slow=1", "no copy of at least 1 MiB was seen, so no rate is known");
-    let why =
-        "no copy of at least 1 MiB GPU 0 > GPU 1 was timed. P2PSHIM_GPU_TIMING=all times those that are asynchronous";
+    let why = "no copy of at least 1 MiB GPU 0 > GPU 1 was timed. Copies that are synchronous or on the legacy default stream cannot be timed; P2PSHIM_GPU_TIMING=all times all others";
     assert_broken(&[copy(DIRECT), small()], "slow=1", why);
     // Copies that were not timed take as long as those that were.
     let (said, _) = said_with(&[timed(10), copy(DIRECT), copy(DIRECT)], &[], "slow=110");

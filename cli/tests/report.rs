@@ -80,7 +80,7 @@ fn text_of_a_process_reads_like_this() {
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 To send its copies through the host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
-Staging is intended there: the direct path of copies or kernels loses data, or hangs. `p2pshim doctor` shows what happens there. It tests staged copies too.
+Copies are kept off it: the direct path of copies or kernels loses data, or hangs. Whether staged copies arrive was not tested. `p2pshim doctor` shows what happens there. It tests both.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
@@ -992,11 +992,13 @@ fn calls_that_found_no_room_are_told_of() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[40] = 77;
     fs::write(&path, bytes).unwrap();
-    assert!(report_of(&folder, &[]).starts_with(
-        "The report is incomplete: 77 of 86 records were not written. Counts and bytes are lower bounds.\n"
-    ));
-    assert!(report_of(&folder, &[]).contains("calls      6, in 9 records; 77 more were not written\n"));
-    assert_eq!(json_of(&folder)["files"][0]["dropped"], 77);
+    let folder = folder.0.to_str().unwrap();
+    let (text, _, status) = report(&[folder]);
+    let first = "The report is incomplete: 77 of 86 records were not written. Counts and bytes are lower bounds.\n";
+    assert!(status == 3 && text.starts_with(first), "{status} {text}");
+    assert!(text.contains("calls      6, in 9 records; 77 more were not written\n"), "{text}");
+    let json: Value = serde_json::from_str(&report(&[folder, "--json"]).0).unwrap();
+    assert_eq!(json["files"][0]["dropped"], 77);
 }
 
 #[test]
@@ -1130,7 +1132,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
-         Staging is intended there: the direct path of copies or kernels loses data, or hangs. `p2pshim doctor` shows what happens there. It tests staged copies too."
+         Copies are kept off it: the direct path of copies or kernels loses data, or hangs. Whether staged copies arrive was not tested. `p2pshim doctor` shows what happens there. It tests both."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),

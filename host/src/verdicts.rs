@@ -325,8 +325,20 @@ impl Cache {
 
     /// Adds a verdict to what is kept; returns whether it is kept. `is_quick` says that sizes were small.
     pub fn put(&self, key: &Key, verdict: Verdict, is_quick: bool) -> bool {
+        self.try_put(key, verdict, is_quick).is_ok()
+    }
+
+    /// [`Self::put`], which says why it is not kept.
+    ///
+    /// # Errors
+    /// The system's, with the file's name.
+    pub fn try_put(&self, key: &Key, verdict: Verdict, is_quick: bool) -> io::Result<()> {
         let verdict = self.get(key).unwrap_or_default().updated(verdict, is_quick);
-        self.replace(&key.name, &text(key, &verdict), self.mode)
+        let named = |error: io::Error| {
+            let path = self.folder.join(&key.name);
+            io::Error::new(error.kind(), format!("the verdict cannot be kept in {}: {error}", path.display()))
+        };
+        self.replace(&key.name, &text(key, &verdict), self.mode).map_err(named)
     }
 
     /// Puts a file there that all who may look into the folder can read, and removes `outdated` ones; returns whether it is there.
@@ -337,14 +349,15 @@ impl Cache {
                 let _ = fs::remove_file(path);
             }
         }
-        self.replace(&name, text, 0o644)
+        self.replace(&name, text, 0o644).is_ok()
     }
 
     /// Puts a file in the place of another, in whole.
-    fn replace(&self, name: &str, text: &str, mode: u32) -> bool {
+    fn replace(&self, name: &str, text: &str, mode: u32) -> io::Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        if !self.exists() || !self.is_ours() {
-            return false;
+        self.make()?;
+        if !self.is_ours() {
+            return Err(io::Error::other("others can write to its folder, or it is another user's"));
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!(".{}.{number}", std::process::id()));
@@ -353,7 +366,7 @@ impl Cache {
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
-        written.is_ok()
+        written
     }
 
     /// A file to lock while the GPUs of a key are checked; whoever gets the lock looks again whether that was done.
@@ -362,9 +375,7 @@ impl Cache {
     /// Why nothing can be kept, for the user.
     pub fn lock_file(&self, key: &Key) -> Result<File, String> {
         let folder = self.folder.display();
-        if !self.exists() {
-            return Err(format!("{folder} cannot be made"));
-        }
+        self.make().map_err(|error| format!("{folder} cannot be made: {error}"))?;
         if !self.is_ours() {
             return Err(format!("others can write to {folder}, or it is another user's"));
         }
@@ -386,14 +397,17 @@ impl Cache {
     }
 
     /// Makes the folder, if it is not there, where all belongs to the user: root may be using another's.
-    fn exists(&self) -> bool {
+    fn make(&self) -> io::Result<()> {
         if fs::symlink_metadata(&self.folder).is_ok() {
-            return true;
+            return Ok(());
         }
         let nearest = self.folder.ancestors().skip(1).take(self.above).find(|folder| folder.exists());
         let is_own = nearest.and_then(|folder| fs::metadata(folder).ok()).is_some_and(|found| self.is_own(&found, 0));
         let mode = if self.mode == 0o644 { 0o755 } else { 0o700 };
-        is_own && DirBuilder::new().recursive(true).mode(mode).create(&self.folder).is_ok()
+        if !is_own {
+            return Err(io::Error::other("its folder cannot be made: that above is another user's, or not there"));
+        }
+        DirBuilder::new().recursive(true).mode(mode).create(&self.folder)
     }
 
     /// Whether the folder is the user's and nobody else can put anything there.

@@ -20,6 +20,10 @@ const PHRASES: &[(&str, &str)] = &[
     (" Do not disable after a reset.", ""),
     ("run with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer", "run with AMD_SERIALIZE_KERNEL=3 or under rocgdb"),
     ("Its copies go through the host.", "Its kernels cannot access the peer's memory."),
+    (
+        "Copies between them go through the host, which was not tested.",
+        "Copies between them take the path all the same.",
+    ),
     ("Copies between them still work, through the host.", "Copies between them work all the same."),
     (
         "but enabled. p2pshim stages copies on such a path itself. It cannot stage copies of graphs, which CUDA makes; synchronous \

@@ -153,7 +153,7 @@ def two(t):
     b.key("Escape", 27)
     t.equal("two: escape takes the tip away", b.js("document.getElementById('tip').hidden"), True)
 
-    t.equal("two: the timeline has both pairs and their sum", t.texts(".lane:not(.scale) > span:first-child"), ["All copies", "GPU 1 > GPU 0", "GPU 0 > GPU 1"])
+    t.equal("two: the timeline has both pairs and their sum", t.texts(".lane:not(.scale) > span:first-child"), ["Direct and staged", "GPU 1 > GPU 0", "GPU 0 > GPU 1"])
     box = b.js("(() => { const b = document.querySelector('.lane.whole .strip').getBBox(); return [b.y < -0.9, b.y + b.height > 0.4]; })()")
     t.equal("two: direct is drawn above the line, staged below it", box, [True, True])
     x, y = b.middle(".lane.whole .strip")
@@ -351,7 +351,7 @@ def eight(t):
     t.check("eight: its legend has what is on it", t.texts("#timeline .legend")[0].split("\n") == ["direct", "staged", "finding", "decision"], t.texts("#timeline .legend"))
     b.click("#timeline .choice label:nth-of-type(2)")
     names = t.texts("#timeline .lane:not(.scale) > span:first-child")
-    t.equal("eight: the lanes are those of ranks on demand, the odd one first", (names[:2], len(names)), (["All copies", "rank 5"], 9))
+    t.equal("eight: the lanes are those of ranks on demand, the odd one first", (names[:2], len(names)), (["Direct and staged", "rank 5"], 9))
     b.click("#timeline .choice label:nth-of-type(1)")
     t.equal("eight: text stands out, light", b.js(PALE), [])
     t.open("eight", theme="dark")

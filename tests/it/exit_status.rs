@@ -91,6 +91,18 @@ fn doctor_answer_stays_whatever_becomes_of_the_output() {
 }
 
 #[test]
+fn doctor_that_cannot_keep_its_verdicts_names_the_file() {
+    for (fault, expected) in [("", 3), ("drop:0>1", 1)] {
+        let mut doctor = Command::new(command());
+        doctor.args(["doctor", "--sim", "2", "--quick", "--timeout", "600"]).env("P2PSIM_FAULT", fault);
+        let output = doctor.env("XDG_CACHE_HOME", "/proc/none").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("the verdict cannot be kept in /proc/none/p2pshim/"), "{said}");
+        assert_eq!(output.status.code(), Some(expected), "{said}");
+    }
+}
+
+#[test]
 fn merge_says_unsafe_for_an_unsafe_machine_only() {
     let folder = Folder::new("merge-status");
     let quick = "doctor --sim 2 --quick --timeout 600";
@@ -157,6 +169,18 @@ fn report_compare_and_hang_tell_answers_from_failures() {
     trace(&folder.0, "worse", &copies(9_000_000, STAGED));
     trace(&folder.0, "hung", &[Call { took: None, ..Call::copy(0, (0, 1), 4096, DIRECT) }]);
     trace(&folder.0, "none", &[Call { function: ENABLE, pair: None, path: 0, ..Call::copy(0, (0, 1), 0, 0) }]);
+    trace(&folder.0, "short", &copies(1_000_000, DIRECT));
+    let mut bytes = fs::read(at("short/app.p2ptrace")).unwrap();
+    // So many records were lost.
+    bytes[40] = 9;
+    fs::write(at("short/app.p2ptrace"), bytes).unwrap();
+    // Its process ended in a call, and nobody knows after how long.
+    fs::create_dir(at("stopped")).unwrap();
+    let mut scene = Scene::named(&at("stopped"), "app.p2ptrace", 7, "node");
+    scene.gpus(&[("GPU-a", ""), ("GPU-b", "")]);
+    scene.calls(&Call { took: None, ..Call::copy(0, (0, 1), 4096, DIRECT) });
+    scene.exit = None;
+    scene.finish();
     fs::create_dir(at("damaged")).unwrap();
     fs::copy(at("good/app.p2ptrace"), at("damaged/a.p2ptrace")).unwrap();
     fs::write(at("damaged/b.p2ptrace"), "no trace").unwrap();
@@ -170,6 +194,7 @@ fn report_compare_and_hang_tell_answers_from_failures() {
         ("report good --json=/dev/full --csv=kept.csv", Read, 3, CANNOT),
         ("report good -o /nowhere/page.html", Read, 3, CANNOT),
         ("report damaged", Closed, 3, CANNOT),
+        ("report short", Read, 3, ""),
         ("report good --since 5 --until 1", Read, 2, "the end is before the start"),
         ("report good --limit 3", Read, 2, "--limit is for"),
         ("report good --json --csv", Read, 2, "only one form"),
@@ -193,6 +218,7 @@ fn report_compare_and_hang_tell_answers_from_failures() {
         ("hang hung", Read, 1, ""),
         ("hang hung", Full, 1, CANNOT),
         ("hang hung --json", Closed, 1, CANNOT),
+        ("hang stopped", Read, 1, ""),
         ("hang good", Read, 0, ""),
         ("hang good", Closed, 0, ""),
         ("hang good", Full, 3, CANNOT),
@@ -253,7 +279,8 @@ fn run_ends_as_its_program_unless_a_condition_or_p2pshim_failed() {
         (format!("--fail-on staged --junit /dev/full --access app {direct}"), 125, CANNOT),
         ("--fail-on staged --junit /dev/full sh -c exit~5".to_owned(), 5, CANNOT),
         ("--fail-on staged --junit /dev/full true".to_owned(), 120, CANNOT),
-        (format!("--json=/dev/full {direct}"), 0, CANNOT),
+        (format!("--json=/dev/full {direct}"), 125, CANNOT),
+        ("--json=/dev/full sh -c exit~5".to_owned(), 5, ""),
         ("no-such-program".to_owned(), 127, "no such program"),
         ("/etc/passwd".to_owned(), 126, "cannot be executed"),
         ("--nonsense true".to_owned(), 2, "unexpected argument"),

@@ -91,7 +91,7 @@ fn copies_explain_all_and_later_reports_say_the_same() {
     let outcome = place.program(16, 0).plain();
     outcome.assert_success();
     let expected = [
-        "1.1 GB of submitted copies were direct; nothing was staged.",
+        "p2pshim enabled a pair that the program never enables: 1.1 GB of submitted copies were direct that would have been staged; nothing was staged.",
         "NVLink carried 1.1 GB between these GPUs; copies explain nearly all of it.",
     ];
     assert_eq!(verdict(&outcome.stderr), expected, "{}", outcome.stderr);

@@ -243,6 +243,9 @@ numbered! {
 pub const ORDER_LOST: &str =
     "order: there were more accesses of an allocation, or more races, than are kept; not all were compared and named";
 
+/// How the text of a decision begins that gave a pair access.
+pub const ACCESS_ENABLED: &str = "peer access enabled in";
+
 numbered! {
     /// The kind of a note. A note's text is strings, separated by zeros.
     NoteKind: u16 {

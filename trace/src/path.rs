@@ -187,7 +187,7 @@ table! {
     4 Staged(Capturing): Staged, "verified after the capture",
         "Copy between these GPUs once before a capture, so that they can be verified.";
     5 Staged(Broken): Blocked, "broken: failed verification",
-        "Staging is intended: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "These pairs failed verification: direct copies arrive wrong, or hang. `p2pshim doctor` names the likely cause, such as an IOMMU, and tests staged copies too.";
     6 Staged(Denied): Staged, "denied",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     7 Staged(Pool): Avoidable, "pool without access",
@@ -205,7 +205,7 @@ table! {
     13 Staged(Slower): Staged, "direct is slower",
         "Direct copies were measured to be slower. There is nothing to do.";
     14 Staged(BrokenInUse): Blocked, "broken though access is enabled",
-        "Staging is intended: these pairs failed verification, so that data would arrive wrong, or copies hang. `p2pshim doctor` names the likely cause, such as an IOMMU.";
+        "These pairs failed verification: direct copies arrive wrong, or hang. `p2pshim doctor` names the likely cause, such as an IOMMU, and tests staged copies too.";
     15 Staged(DeniedInUse): Staged, "denied though access is enabled",
         "P2PSHIM_ACCESS=off or P2PSHIM_DENY keeps these pairs staged. Remove it if that is not intended.";
     16 Direct: Direct, "", "";

@@ -61,6 +61,11 @@ impl Runs {
         self.runs.iter().flat_map(|run| run.pairs.iter().filter_map(used)).collect()
     }
 
+    /// Whether calls are missing: then a copy costs more on average, since the first ones cost most.
+    fn is_cut(&self) -> bool {
+        self.runs.iter().any(|run| run.is_at_least || !run.is_whole)
+    }
+
     fn is_part(&self) -> bool {
         self.runs.iter().any(Facts::is_part)
     }
@@ -225,11 +230,13 @@ impl Judge<'_> {
         };
         // As many copies as either made, at least, by that difference.
         let floor = FEW_SECONDS / before.copies().min(after.copies()).max(1.0);
-        figures.push(self.figure("seconds-per-copy", each(before), each(after), low(work == Work::AsLarge), floor));
+        let are_alike = before.is_cut() == after.is_cut();
+        let is_judged = work == Work::AsLarge && are_alike;
+        figures.push(self.figure("seconds-per-copy", each(before), each(after), low(is_judged), floor));
         figures.extend(self.whole(work));
         for key in self.common() {
             let rate = |runs: &Runs| runs.pair(key, |pair| pair.gb_per_s);
-            let best = (before.main_path(key) == after.main_path(key)).then_some(Best::High);
+            let best = (are_alike && before.main_path(key) == after.main_path(key)).then_some(Best::High);
             let figure = self.figure("gb-per-s", rate(before), rate(after), best, 0.0);
             if figure.before.is_some() || figure.after.is_some() {
                 figures.push(Figure { of: Some(words::pair(key)), ..figure });
@@ -407,6 +414,7 @@ impl Judge<'_> {
             .chain(&self.after.runs)
             .flat_map(|run| of.iter().filter_map(|&key| run.pairs.get(key)));
         let is = match (before.percent(), after.percent()) {
+            _ if self.before.is_cut() != self.after.is_cut() => Judged::Different,
             _ if pairs.any(|pair| pair.is_broken || pair.is_slower_directly) => Judged::Different,
             (before, after) if before > after => Judged::Better,
             (before, after) if before < after => Judged::Worse,

@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode, Box<dyn Erro
     let outputs = arguments.outputs().map_err(Refusal::Usage)?;
     outputs.iter().try_for_each(|(_, path)| output::check(path))?;
     let (before, after) = (load(&arguments.before)?, load(&arguments.after)?);
-    let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole);
+    let is_whole = before.runs.iter().chain(&after.runs).all(|run| run.is_whole && !run.is_at_least);
     let comparison = judge::compare(&before, &after, arguments.threshold, arguments.with_arguments);
     let written = outputs.into_iter().map(|(format, path)| {
         let style = if is_stdout(path) { Style::of_stdout() } else { Style::of_file() };

@@ -269,14 +269,18 @@ fn of_parts(rows: &[Row], is_meant: impl Fn(&Row, Test) -> bool) -> Vec<OfPairs>
 
 /// Parts and their pairs in words; pairs that have the same parts are named once.
 fn said<'a>(parts: impl IntoIterator<Item = &'a OfPairs>) -> String {
-    let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
+    // The names have commas themselves.
+    let name = |test: Test| {
+        test.name().split_once(", ").map_or_else(|| test.name().to_owned(), |(of, which)| format!("{of} ({which})"))
+    };
+    let mut groups: Vec<(Vec<String>, &str)> = Vec::new();
     for OfPairs { pairs, test, .. } in parts {
         match groups.iter_mut().find(|(_, known)| known == pairs) {
-            Some((names, _)) => names.push(test.name()),
-            None => groups.push((vec![test.name()], pairs)),
+            Some((names, _)) => names.push(name(*test)),
+            None => groups.push((vec![name(*test)], pairs)),
         }
     }
-    let words = |(names, pairs): (Vec<&str>, &str)| format!("{} on {pairs}", names.join(", "));
+    let words = |(names, pairs): (Vec<String>, &str)| format!("{} on {pairs}", names.join(", "));
     groups.into_iter().map(words).collect::<Vec<_>>().join("; ")
 }
 
@@ -362,9 +366,9 @@ mod tests {
         assert!(switches(&rows).is_empty());
         let expected = "\
 # p2pshim doctor found nothing that has to be switched off.
-# Not tested, and nothing is switched off because of it: kernel flags, between processes, IPC on 0>1.
-# Not tested, since only p2pshim doctor --full tests it: copies in a graph, kernel pull, kernel flags in line, LL, kernel flags in line, LL128, \
-between processes, kernels, all memory on 0>1.
+# Not tested, and nothing is switched off because of it: kernel flags, between processes (IPC) on 0>1.
+# Not tested, since only p2pshim doctor --full tests it: copies in a graph, kernel pull, kernel flags in line (LL), kernel flags in line (LL128), \
+between processes (kernels), all memory on 0>1.
 ";
         assert_eq!(printed(&rows, Form::Sh), expected);
         // Wrong through the host too: not of the pair.

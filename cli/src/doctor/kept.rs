@@ -36,23 +36,37 @@ pub(super) fn own_places(inventory: &Inventory) -> Vec<Cache> {
 }
 
 /// Keeps what was found of pairs, and writes the file that others read. The first place that has it is returned.
-pub(super) fn keep_all(inventory: &Inventory, rows: &[Row], timeout: u64, is_quick: bool) -> Option<PathBuf> {
-    let mut first = None;
+///
+/// # Errors
+/// No place takes a verdict: the first reason.
+pub(super) fn keep_all(
+    inventory: &Inventory,
+    rows: &[Row],
+    timeout: u64,
+    is_quick: bool,
+) -> io::Result<Option<PathBuf>> {
+    let (mut first, mut failed) = (None, None);
     for cache in own_places(inventory) {
-        let kept = rows.iter().filter(|row| keep(&cache, inventory, row, timeout, is_quick)).count();
-        if kept > 0 {
+        let mut is_any = false;
+        for row in rows {
+            match keep(&cache, inventory, row, timeout, is_quick) {
+                Ok(is_kept) => is_any |= is_kept,
+                Err(error) => _ = failed.get_or_insert(error),
+            }
+        }
+        if is_any {
             publish(&cache);
             first.get_or_insert(cache.folder().to_owned());
         }
     }
-    first
+    failed.filter(|_| first.is_none()).map_or(Ok(first), Err)
 }
 
-/// Keeps for the shim how each part of a pair came out; returns whether it is kept. `is_quick` says that sizes were small.
-pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64, is_quick: bool) -> bool {
+/// Keeps for the shim how each part of a pair came out; returns whether there is anything to keep. `is_quick` says that sizes were small.
+pub(super) fn keep(cache: &Cache, inventory: &Inventory, row: &Row, timeout: u64, is_quick: bool) -> io::Result<bool> {
     let verdict = verdict(row, timeout);
-    let Some(key) = key(inventory, row.pair).filter(|_| !verdict.is_empty()) else { return false };
-    cache.put(&key, verdict, is_quick)
+    let Some(key) = key(inventory, row.pair).filter(|_| !verdict.is_empty()) else { return Ok(false) };
+    cache.try_put(&key, verdict, is_quick).map(|()| true)
 }
 
 /// A row as it is kept. A user may be less patient than others: what did not end in a shorter time says nothing.

@@ -662,7 +662,8 @@ pub(super) fn print_untested(out: &mut impl Write, examined: &Examined) -> io::R
 pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined, width: Option<usize>) -> io::Result<()> {
     let verdict = format!("Verdict: {}.", examined.summary());
     let width = width.unwrap_or(WIDTH).min(WIDTH - 4);
-    for text in std::iter::once(verdict).chain(examined.advice()) {
+    let of_full = examined.of_full().map(str::to_owned);
+    for text in std::iter::once(verdict).chain(of_full).chain(examined.advice()) {
         writeln!(out, "{}\n", wrapped(&text, Some(width), ""))?;
     }
     if let Some(folder) = &examined.kept_in {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use p2pshim_host::config::{Config, Order};
-use p2pshim_trace::{Class, ORDER_LOST, Path as Taken};
+use p2pshim_trace::{Class, ORDER_LOST, Path as Taken, Why};
 
 use super::condition::{Condition, What};
 use crate::report::model::{Error, File, Finding, Pair, Path, Report, Sampled};
 use crate::report::order;
 use crate::report::term::{bytes, count, counted};
+use crate::report::traffic::COUNTED_ANEW;
 
 /// The size from which on a copy is large, as a power of two.
 const LARGE: u32 = 20;
@@ -119,10 +120,19 @@ fn place(pair: &Pair) -> String {
 }
 
 fn staged(run: &Report, most_bytes: u64) -> Option<String> {
-    let all = paths(run, |_, path| path.taken.class().is_staged() && path.taken.class() != Class::StartUp);
+    let is_meant = |pair: &Pair, path: &Path| match path.taken.class() {
+        Class::StartUp => {
+            path.taken.path == Some(Taken::Staged(Why::NotYetWorth)) && run.repeats_first([pair.src, pair.dst])
+        }
+        class => class.is_staged(),
+    };
+    let all = paths(run, is_meant);
     let (pair, path) = *all.first().filter(|_| total(&all) > most_bytes)?;
     let why = path.taken.why().map(|why| format!(" ({why})")).unwrap_or_default();
-    let remedy = path.taken.remedy().unwrap_or_default();
+    let remedy = match path.taken.class() {
+        Class::StartUp => COUNTED_ANEW,
+        _ => path.taken.remedy().unwrap_or_default(),
+    };
     Some(format!("{} were staged, {}{why}{}. {remedy}", sum(&all), most(run, &all), place(pair)))
 }
 
@@ -238,7 +248,7 @@ fn slow(run: &Report, least: f64) -> Option<String> {
             count(large.calls)
         )),
         (_, Some(pair)) => Some(format!(
-            "no copy of at least 1 MiB {} was timed. P2PSHIM_GPU_TIMING=all times those that are asynchronous",
+            "no copy of at least 1 MiB {} was timed. Copies that are synchronous or on the legacy default stream cannot be timed; P2PSHIM_GPU_TIMING=all times all others",
             label(pair)
         )),
         (None, None) => Some("no copy of at least 1 MiB was seen, so no rate is known".to_owned()),

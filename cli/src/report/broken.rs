@@ -150,14 +150,14 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         let [why, intended] = match is_left {
             true => [
                 format!("the program has not enabled peer access {names}, and an earlier check found it broken"),
-                "That is as it should be".to_owned(),
+                "Leave it disabled".to_owned(),
             ],
-            false => [format!("peer access {names} failed verification"), "Staging is intended there".to_owned()],
+            false => [format!("peer access {names} failed verification"), "Copies are kept off it".to_owned()],
         };
         say(
             at_least(report, format!("{staged} of {} were staged: {why}.", copies(report))),
             format!(
-                "{intended}: the direct path of copies or kernels loses data, or hangs. {more} It tests staged copies too."
+                "{intended}: the direct path of copies or kernels loses data, or hangs. Whether staged copies arrive was not tested. {more} It tests both."
             ),
         );
     }

@@ -57,6 +57,13 @@ const ROWS: &[Row] = &[
         "Look at CUDA_VISIBLE_DEVICES, at `nvidia-smi -L`, and in a container at the option that hands GPUs to it (--gpus all).",
     ),
     (
+        NO_GPUS,
+        "cuda",
+        &[3],
+        "CUDA could not be initialized in the process, as in a child that was forked after its parent had called CUDA",
+        "In Python that is the usual cause: start workers by spawn (multiprocessing.set_start_method(\"spawn\")), or call nothing of CUDA before the fork.",
+    ),
+    (
         LOST,
         "",
         &[700],

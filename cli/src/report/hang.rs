@@ -85,7 +85,7 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
 
 /// Whether a run hangs: a process is in a call that does not return, or ended in one, or a rank keeps the others waiting.
 fn hangs(all: &[Process], are_whole: bool) -> bool {
-    let in_call = all.iter().any(|it| it.state == State::InCall || it.ended_hanging());
+    let in_call = all.iter().any(|it| it.state == State::InCall || !it.at_end.is_empty());
     in_call || !suspects(all, are_whole).is_empty()
 }
 

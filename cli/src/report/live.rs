@@ -108,11 +108,6 @@ impl<'a> Process<'a> {
         Some(self.line().unwrap_or(self.call?.from.in_short()))
     }
 
-    /// Whether it ended in a call that did not return, for all that is known.
-    pub(super) fn ended_hanging(&self) -> bool {
-        self.at_end.iter().any(|call| call.progress == Progress::Hangs)
-    }
-
     pub(super) fn end(&self) -> String {
         match &self.file.end {
             End { code: Some(code), .. } => format!("has ended with exit {code}"),

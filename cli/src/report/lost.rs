@@ -116,6 +116,9 @@ fn nothing_better(lost: &mut Lost, pairs: &[Pair]) {
         (0, _) => "nothing was staged".to_owned(),
         (_, true) => "it is not known whether the GPUs can access each other".to_owned(),
         (staged, false) if staged == lost.start_up_bytes => "only the first copies of pairs were staged".to_owned(),
+        (_, false) if lost.start_up_bytes > 0 => {
+            "no staged copy but the first of pairs is known to have had a better path".to_owned()
+        }
         (_, false) => "no staged copy is known to have had a better path".to_owned(),
     };
     // Nothing is lost where nothing could be better; that is known, and not estimated.

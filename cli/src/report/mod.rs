@@ -54,7 +54,7 @@ mod tests;
 pub(crate) mod text;
 mod timeline;
 mod totals;
-mod traffic;
+pub(crate) mod traffic;
 mod unshared;
 mod verdict;
 
@@ -240,7 +240,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, Box<dyn Error
     let written: Vec<io::Result<()>> = written.collect();
     let judged = || gate.judge(apart::by_run(paths, filter, suppress), None, status::UNKNOWN);
     let broken = gate.is_set().then(judged).flatten();
-    let answer = broken.unwrap_or(if whole.is_whole() { status::GOOD } else { status::UNKNOWN });
+    let answer =
+        broken.unwrap_or(if whole.is_whole() && !whole.is_at_least() { status::GOOD } else { status::UNKNOWN });
     Ok(status::end(answer, written))
 }
 

@@ -7,8 +7,9 @@ mod calls;
 mod copies;
 mod runs;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use p2pshim_trace::{Path as Taken, Why};
 use serde::Serialize;
 
 pub(crate) use calls::{
@@ -146,6 +147,22 @@ impl Report {
     pub(crate) fn is_tested(&self, pair: &Pair) -> bool {
         let ends = [(pair.src, pair.dst), (pair.dst, pair.src)];
         self.pairs.iter().any(|other| ends.contains(&(other.src, other.dst)) && other.is_tested())
+    }
+
+    /// Whether a process staged more copies as the first of a pair than p2pshim looks for a path after: it had to count anew.
+    pub(crate) fn repeats_first(&self, pair: [usize; 2]) -> bool {
+        const COPIES: u64 = 17;
+        const BYTES: u64 = 1 << 20;
+        let is_first = |it: &&Share| it.pair == pair && it.path.taken.path == Some(Taken::Staged(Why::NotYetWorth));
+        let mut sums: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
+        for Share { file, power, path, .. } in self.shares.iter().filter(is_first) {
+            let (copies, bytes, most) = sums.entry(*file).or_default();
+            *copies += path.calls;
+            *bytes = bytes.saturating_add(path.bytes);
+            // The next power is more than any of them.
+            *most = (*most).max(2_u64.checked_shl(*power).unwrap_or(u64::MAX));
+        }
+        sums.values().any(|&(copies, bytes, most)| copies > COPIES || bytes > BYTES.saturating_add(most))
     }
 
     /// Whether samples of a pair's copies by hand agree, and none differs.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use p2pshim_trace::{Class, Path as Taken, Why};
+use p2pshim_trace::{ACCESS_ENABLED, Class, Path as Taken, Why};
 
 use super::bounces;
 use super::broken;
@@ -12,10 +12,12 @@ use super::lost::NO_RATE;
 use super::model::{Call, File, How, LostBy, Pair, Path, Report, Run, Share};
 use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
 use super::shared;
-use super::term::{bytes, count, date, seconds};
+use super::term::{bytes, count, counted, date, seconds};
 
 /// The word of a sentence that says of no copy that it was made.
 pub(super) const NO_COPIES: &str = "No copies";
+/// The remedy where copies are staged as the first of a pair again and again.
+pub(crate) const COUNTED_ANEW: &str = "p2pshim counts the copies of a pair anew when a context ends or access is disabled: keep contexts and access, or enable access in the program before its copies.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
@@ -152,7 +154,7 @@ fn copied(report: &Report) -> Option<Sentence> {
         }
         (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
         (direct, Some(more)) if !are_first => {
-            say(report, level, word, format!("{} of {copies} were direct; {more}.", bytes(direct)))
+            say(report, level, word, format!("{}; {more}.", were_direct(report, direct)))
         }
         (direct, more) => direct_only(report, direct, &staged, more),
     };
@@ -182,8 +184,10 @@ fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<Str
     let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
     let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
     let text = after_first(report, direct, first);
-    let were = if may_lack(report) { "were queued to go directly" } else { "were direct" };
-    let text = text.unwrap_or_else(|| format!("{} of {copies} {were}{tail}.{}", bytes(direct), of_kernels(report)));
+    let text = text.unwrap_or_else(|| match may_lack(report) {
+        true => format!("{} of {copies} were queued to go directly{tail}.{}", bytes(direct), of_kernels(report)),
+        false => format!("{}{tail}.{}", were_direct(report, direct), of_kernels(report)),
+    });
     say(report, level, word, text)
 }
 
@@ -199,36 +203,66 @@ fn enables_itself(report: &Report) -> bool {
     report.functions.iter().any(|it| it.name.contains("EnablePeerAccess") || it.name.contains("SetAccess"))
 }
 
+/// Pairs to which p2pshim alone has given access, and the bytes that were direct for that.
+fn enabled_for_it(report: &Report) -> (u64, u64) {
+    // CUDA stages copies without access; memory of other processes is direct without p2pshim, and HIP has ways of its own.
+    let is_cuda = report.functions.iter().all(|it| it.layer != "hip");
+    if report.filter.is_some() || report.is_at_least() || may_lack(report) || enables_itself(report) || !is_cuda {
+        return (0, 0);
+    }
+    let decisions = report.decisions.iter().filter(|it| it.text.starts_with(ACCESS_ENABLED));
+    let enabled: BTreeSet<(usize, broken::Endpoints)> =
+        decisions.filter_map(|it| Some((it.file, broken::ends(it.src?, it.dst?)))).collect();
+    let is_meant = |it: &&Share| {
+        let Path { taken, bytes, .. } = &it.path;
+        let is_direct = taken.class() == Class::Direct && *bytes > 0 && !taken.between_processes;
+        is_direct && enabled.contains(&(it.file, broken::ends(it.pair[0], it.pair[1])))
+    };
+    let shares = || report.shares.iter().filter(is_meant);
+    let pairs: BTreeSet<_> = shares().map(|it| broken::ends(it.pair[0], it.pair[1])).collect();
+    (pairs.len() as u64, shares().map(|it| it.path.bytes).fold(0, u64::saturating_add))
+}
+
+/// The words for direct copies, and for p2pshim's part in them.
+fn were_direct(report: &Report, direct: u64) -> String {
+    let copies = copies(report);
+    let (pairs, given) = enabled_for_it(report);
+    if pairs == 0 {
+        return format!("{} of {copies} were direct", bytes(direct));
+    }
+    let pairs = if pairs == 1 { "a pair".to_owned() } else { counted(pairs, "pair") };
+    let more = match direct.saturating_sub(given) {
+        0 => String::new(),
+        others => format!("; {} more were direct", bytes(others)),
+    };
+    format!(
+        "p2pshim enabled {pairs} that the program never enables: {} of {copies} were direct that would have been staged{more}",
+        bytes(given)
+    )
+}
+
 /// The sentence about direct copies after the first ones, if each pair that staged some was direct later, and by nobody but p2pshim.
 fn after_first(report: &Report, direct: u64, first_bytes: u64) -> Option<String> {
-    let is_known = report.filter.is_none() && !report.is_at_least();
-    let has = |share: &Share, class| share.path.taken.class() == class && share.path.bytes > 0;
     let judged = Judged::of(report);
-    let first = || report.shares.iter().filter(|share| has(share, Class::StartUp));
-    let is_direct_later = |share: &Share| judged.is_tested(share) && judged.is_direct_too(share);
-    let is_meant = is_known && !enables_itself(report) && first().all(is_direct_later);
-    let switched: BTreeSet<[usize; 2]> = first().map(|share| share.pair).collect();
-    let pairs = if switched.len() == 1 { "pair" } else { "pairs" };
-    let (direct, copies, staged) = (bytes(direct), copies(report), bytes(first_bytes));
-    // CUDA stages copies without access; memory of other processes is direct without p2pshim, and HIP has ways of its own.
-    let has_first = |share: &Share| first().any(|first| (first.file, first.pair) == (share.file, share.pair));
-    let is_switched = |share: &Share| !has(share, Class::Direct) || has_first(share);
-    let is_cuda = report.functions.iter().all(|it| it.layer != "hip");
-    if is_meant && first_bytes > 0 && is_cuda && !may_lack(report) && report.shares.iter().all(is_switched) {
-        let enabled = match switched.len() {
-            1 => "a pair that the program never enables".to_owned(),
-            several => format!("{several} pairs that the program never enables"),
-        };
-        return Some(format!(
-            "p2pshim enabled {enabled}: {direct} of {copies} were direct that would have been staged. The first {staged} were staged, before p2pshim switched the {pairs} over."
-        ));
+    let is_first = |share: &&Share| share.path.taken.class() == Class::StartUp && share.path.bytes > 0;
+    let first = || report.shares.iter().filter(is_first);
+    let is_direct_later =
+        |share: &Share| judged.is_tested(share) && judged.is_direct_too(share) && !report.repeats_first(share.pair);
+    let is_known = report.filter.is_none() && !report.is_at_least();
+    if !is_known || first_bytes == 0 || enables_itself(report) || !first().all(is_direct_later) {
+        return None;
     }
-    let went = if may_lack(report) { "were queued to go" } else { "went" };
-    (is_meant && first_bytes > 0).then(|| {
-        format!(
-            "{direct} of {copies} {went} directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
-        )
-    })
+    let switched: BTreeSet<_> = first().map(|share| broken::ends(share.pair[0], share.pair[1])).collect();
+    let (pairs, copies, staged) =
+        (if switched.len() == 1 { "pair" } else { "pairs" }, copies(report), bytes(first_bytes));
+    if enabled_for_it(report).0 > 0 {
+        let given = were_direct(report, direct);
+        return Some(format!("{given}. The first {staged} were staged, before p2pshim switched the {pairs} over."));
+    }
+    let (direct, went) = (bytes(direct), if may_lack(report) { "were queued to go" } else { "went" });
+    Some(format!(
+        "{direct} of {copies} {went} directly from GPU to GPU. The first {staged} went through the host, before p2pshim switched the {pairs} over."
+    ))
 }
 
 /// Whether `p2pshim run` found a pair to be right before the start.
@@ -339,7 +373,8 @@ fn staged(report: &Report) -> Vec<Staged> {
             continue;
         }
         let Some(Taken::Staged(reason)) = path.taken.path else { continue };
-        let is_first = reason == Why::NotYetWorth;
+        let repeats_first = reason == Why::NotYetWorth && report.repeats_first([pair.src, pair.dst]);
+        let is_first = reason == Why::NotYetWorth && !repeats_first;
         let why = match (path.taken.class(), pair.access) {
             (Class::StartUp, _) if is_first && pair.is_blocked => {
                 " (the first copies of a pair, before it failed verification)".to_owned()
@@ -349,6 +384,9 @@ fn staged(report: &Report) -> Vec<Staged> {
             }
             (Class::StartUp, _) if is_first => {
                 " (the first copies of a pair, before p2pshim looks for a direct path)".to_owned()
+            }
+            (Class::StartUp, _) if repeats_first => {
+                " as first copies of a pair, which p2pshim had to count anew".to_owned()
             }
             (Class::StartUp, _) => " while a pair was being verified".to_owned(),
             (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
@@ -361,7 +399,11 @@ fn staged(report: &Report) -> Vec<Staged> {
             None => {
                 let is_avoidable =
                     matches!(reason, Why::Limit | Why::Busy | Why::Capturing | Why::Unverified | Why::Graph);
-                let advice = is_avoidable.then(|| Taken::Staged(reason).remedy());
+                let advice = if repeats_first {
+                    Some(COUNTED_ANEW)
+                } else {
+                    is_avoidable.then(|| Taken::Staged(reason).remedy())
+                };
                 all.push(Staged { bytes: path.bytes, why, is_first, advice });
             }
         }
@@ -417,13 +459,13 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
     let of_copies = format!(" of {}", copies(report));
     let (beside, of_copies) = match direct {
         0 => (String::new(), of_copies.as_str()),
-        direct => (format!("{}{of_copies} were direct; ", bytes(direct)), ""),
+        direct => (format!("{}; ", were_direct(report, direct)), ""),
     };
     let took = longer(report);
     more += &match took {
         Some(_) => format!(" This rests on {}.", lost.basis),
         None if is_of_access && lost.basis == NO_RATE => {
-            " To learn what this cost, run it again without `--access app`, then `p2pshim compare BEFORE AFTER`."
+            " To learn what this cost, run it with `--trace BEFORE`, and with `--trace AFTER` and without `--access app`; then `p2pshim compare BEFORE AFTER`."
                 .to_owned()
         }
         None => format!(" How much longer that took is not known: {}.", lost.basis),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use p2pshim_trace::ACCESS_ENABLED;
+
 use super::registry::{AllocationOwner, MOST_PEERS, Ours, Registry, Verification, ordered};
 use super::verifier::{Plan, Purpose};
 use super::{Access, Kind, Path, Why};
@@ -118,7 +120,7 @@ impl Access {
             (0, code) => self.verifier.unverified(plan, code),
             (enabled, _) => {
                 let directions = if enabled == 2 { "both directions" } else { "one direction" };
-                plan.say(format_args!("peer access enabled in {directions}"));
+                plan.say(format_args!("{ACCESS_ENABLED} {directions}"));
                 Path::Direct
             }
         }

@@ -209,7 +209,7 @@ function timeLine() {
       direct > 0 && `${bytes(direct)} direct`, direct > 0 && staged > 0 && el("br", {}), staged > 0 && `${bytes(staged)} staged`));
     return { made, picture, show };
   };
-  const overview = row(all, byPair.rows.length === 1 ? byPair.rows[0].name : "All copies", peak(all), "whole", marks);
+  const overview = row(all, byPair.rows.length === 1 ? byPair.rows[0].name : "Direct and staged", peak(all), "whole", marks);
   const frame = svg("rect", { class: "frame", y: -1, height: 2, visibility: "hidden" });
   overview.picture.append(frame);
 

@@ -8,7 +8,7 @@ use p2pshim_trace::Class;
 use super::table::{Side, hide_timed, rate, roughly, table, timed};
 use super::{SHOWN, Text};
 use crate::report::figures;
-use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, Pair, Path, Size, is_glue};
+use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, File, Pair, Path, Size, is_glue};
 use crate::report::term::{bytes, clean, count, duration};
 
 /// The column of the table of copies that says how many of them were timed.
@@ -74,8 +74,13 @@ impl Text<'_> {
         self.more(out, pairs.len(), "--csv has all")?;
         let is_untold = |path: &Path| path.device_calls > 0 && path.rate.gb_per_s.is_none();
         if pairs.iter().take(SHOWN).any(|pair| pair.paths.iter().any(is_untold)) {
-            let text = "  Where GB/s are missing, too few copies were timed, or they differ too much. `--gpu-timing all` times each copy.";
-            self.line(out, text, "  ")?;
+            let is_all = |file: &File| file.variables.get("P2PSHIM_GPU_TIMING").is_some_and(|value| value == "all");
+            let more = match self.report.processes().all(is_all) {
+                true => "Copies that are synchronous or on the legacy default stream cannot be timed.",
+                false => "`--gpu-timing all` times all but those that are synchronous or on the legacy default stream.",
+            };
+            let text = "  Where GB/s are missing, too few copies were timed, or they differ too much.";
+            self.line(out, &format!("{text} {more}"), "  ")?;
         }
         Ok(())
     }
@@ -189,6 +194,16 @@ impl Text<'_> {
                 self.line(out, &format!("      before that, to the host: {first}"), "        ")?;
             }
             self.more(out, origins.len(), "--json has all")?;
+        }
+        let looked_at = |site: &CopySite| {
+            of(site).iter().map(|(_, found, _)| found).fold(0, |sum: u64, it| sum.saturating_add(*it))
+        };
+        if sites.iter().take(SHOWN).any(|(_, site)| looked_at(site) < site.calls) {
+            self.line(
+                out,
+                "  Others may be missing where not each copy was looked at: `--stacks all` looks at each.",
+                "  ",
+            )?;
         }
         self.more(out, sites.len(), "--json has all")
     }

@@ -76,7 +76,7 @@ impl Text<'_> {
         };
         let mut paths = self.report.pairs.iter().flat_map(|pair| &pair.paths);
         let has_any = paths.any(|path| path.taken.class() == Class::ByHand && path.calls > 0);
-        let by_hand = if has_any { " (of two calls that copy by hand, the second)" } else { "" };
+        let by_hand = if has_any { " (two calls that copy by hand count as one)" } else { "" };
         writeln!(out, "calls      {}{dropped}{by_hand}", count(calls))
     }
 
