@@ -136,7 +136,8 @@ fn look_for(call: &Call<'_>, record: Option<OpenRecord>) -> Option<Origin> {
     Some(origin)
 }
 
-/// The lines of Python that the thread is at, which the trace is told once, so that `p2pshim hang` can find where the thread is later. Whether there is a Python is found out at the first copy between devices.
+/// The lines of Python that the thread is at. The trace is told once where its interpreter is, so that `p2pshim hang` can find its lines
+/// later. Whether there is a Python is found out at the first copy between devices.
 fn lines() -> Vec<Line> {
     if !mode::MAY_BE_PYTHON.load(Relaxed) {
         return Vec::new();
