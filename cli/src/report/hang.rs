@@ -118,12 +118,8 @@ pub(super) fn write(
             let is_other = |call: &&&Call| it.call.is_some_and(|main| !std::ptr::eq(main, **call));
             for call in it.calls.iter().filter(is_other).take(THREADS) {
                 let since = duration(machine::now().saturating_sub(call.started));
-                let (what, place) = (in_call(report, call), call.from.in_short());
-                line(
-                    out,
-                    &format!("    Thread {} has been in {what} for {since}, at {place}.", call.thread),
-                    "      ",
-                )?;
+                let (what, place) = (in_call(report, call), call.from.at());
+                line(out, &format!("    Thread {} has been in {what} for {since}{place}.", call.thread), "      ")?;
             }
         }
     }
@@ -438,10 +434,10 @@ fn sentence(report: &Report, it: &Process) -> String {
     let last_copy = file.last_copy.as_ref();
     let is_copy = |call: &Call| last_copy.is_some_and(|copy| std::ptr::eq(copy, call));
     let last = it.last.filter(|call| it.call.is_none() && !is_copy(call));
-    let last = last.map(|call| format!("; the last was {}, at {}", call.function, call.from.in_short()));
+    let last = last.map(|call| format!("; the last was {}{}", call.function, call.from.at()));
     let copy = last_copy.map(|copy| {
-        let (what, place) = (what(report, copy), copy.from.in_short());
-        format!("; the last copy that it queued is {}, at {place}", what.strip_prefix(", ").unwrap_or(&copy.function))
+        let (what, place) = (what(report, copy), copy.from.at());
+        format!("; the last copy that it queued is {}{place}", what.strip_prefix(", ").unwrap_or(&copy.function))
     });
     let full = if file.dropped > 0 { "; its trace is full, and later copies are not known" } else { "" };
     let unseen =
@@ -459,7 +455,7 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
         (None, None, Some(before)) => format!(", begun {} before the end of the run", duration(before)),
         (None, None, None) => String::new(),
     };
-    format!("{}{age}, at {}", in_call(report, call), call.from.in_short())
+    format!("{}{age}{}", in_call(report, call), call.from.at())
 }
 
 /// A process as a row of a table.

@@ -102,6 +102,12 @@ impl Origin {
             None => self.to_string(),
         }
     }
+
+    /// As `, at train.py:11`; nothing if all that is known is that an interpreter has called.
+    pub(crate) fn at(&self) -> String {
+        let is_known = self.python.is_some() || self.caller.is_some() || !is_glue(&self.site);
+        if is_known { format!(", at {}", self.in_short()) } else { String::new() }
+    }
 }
 
 impl Display for Origin {
