@@ -76,10 +76,9 @@ fn why(function: &str, code: i32, of: &str) -> Why {
         (_, 101) if is_open => ("the memory is of a GPU that the process does not see", VISIBLE),
         ("fabric", 1) if is_import => ("the fabric handle is of another IMEX domain, or its memory is gone", IMEX),
         (_, 1) if function == "cuMemPoolImportPointer" => ("the data does not describe a pointer of the pool", POOL),
-        (_, 1 | 101) if is_import => (
-            "the driver does not know the descriptor, or its memory is on a GPU that the process does not see",
-            IMPORT,
-        ),
+        (_, 1 | 101) if is_import => {
+            ("the driver does not know the descriptor, or its memory is on a GPU that the process does not see", IMPORT)
+        }
         (_, 205) if is_open => ("the memory, or the process that owns it, is gone", KEEP),
         (_, 208) => ("older memory of the same address is still open", CLOSE),
         (_, 217) => ("there is no usable path to the GPU of the memory", PATH),
