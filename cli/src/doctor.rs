@@ -157,7 +157,7 @@ pub(crate) struct DoctorArguments {
     /// It leaves out UUIDs of GPUs, and the names of host and user. Paste it from standard output.
     #[arg(long, conflicts_with = "env")]
     issue: bool,
-    /// Test whether CUDA's check of IOMMU and ACS can be switched off
+    /// Test switching off CUDA's check of IOMMU and ACS
     ///
     /// It is for pairs that have peer access only with CUDA_DISABLE_IOMMU_ACS_P2P_CAPABILITY_CHECK=1. The doctor starts a process with that
     /// variable, which copies between memory with guards. Misrouted accesses can overwrite the host's memory or stop the machine: run it on an

@@ -260,7 +260,7 @@ fn lists_and_help_are_written_or_that_is_said() {
         }
     }
     for (line, expected, says) in [
-        ("explain nonsense", 1, "is no code"),
+        ("explain nonsense", 1, "is not a code"),
         ("man /proc/no-such", 3, "/proc/no-such: "),
         ("apis --nonsense", 2, "unexpected argument"),
         ("nonsense", 2, "unrecognized subcommand"),
