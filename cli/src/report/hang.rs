@@ -459,7 +459,8 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
         (None, None, Some(before)) => format!(", begun {} before the end of the run", duration(before)),
         (None, None, None) => String::new(),
     };
-    format!("{}{age}, at {}", in_call(report, call), call.from.in_short())
+    let what = in_call(report, call);
+    format!("{}{age}, at {}", what.trim_end_matches(','), call.from.in_short())
 }
 
 /// A process as a row of a table.
