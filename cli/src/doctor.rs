@@ -277,7 +277,7 @@ pub(crate) fn run(arguments: &DoctorArguments, out: &mut impl Write) -> Result<E
     let (kept_in, unkept) = kept_in.map_or_else(|error| (None, Some(error)), |kept_in| (kept_in, None));
     examined.kept_in = kept_in.filter(|_| arguments.sim.is_none());
     let mut written = arguments.write_forms(out, &examined);
-    // That place is named by users who want none to be kept.
+    // Users who want none to be kept name that place.
     let is_wanted = std::env::var_os("XDG_CACHE_HOME").is_none_or(|folder| folder != "/dev/null");
     written.extend(unkept.filter(|_| is_wanted).map(Err));
     let answer = examined.conclusion().status();

@@ -165,7 +165,7 @@ fn copies_by_hand_fail_if_samples_show_that_they_are_that() {
     };
     let [same, differ, unknown] = [[5, 5], [5, 6], [0, 5]];
     let passes = "p2pshim: --fail-on staged passes, but 3.1 MB in 3 copies went through the host by the program's own copies, \
-                  GPU 0 > GPU 1: `--fail-on bounce` is the condition for that.\n";
+                  GPU 0 > GPU 1: `--fail-on bounce` checks that.\n";
     assert_eq!(way_of(same, "staged"), (passes.to_owned(), 0));
     assert!(!way_of(same, "staged,bounce").0.contains("--fail-on staged passes"), "it fails by itself");
     assert_eq!([way_of(differ, "staged"), way_of(same, "hazard")], [(String::new(), 0), (String::new(), 0)]);

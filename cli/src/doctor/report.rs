@@ -663,7 +663,7 @@ pub(super) fn print_conclusion(out: &mut impl Write, examined: &Examined, width:
     let verdict = format!("Verdict: {}.", examined.summary());
     let width = width.unwrap_or(WIDTH).min(WIDTH - 4);
     let of_full = examined.of_full().map(str::to_owned);
-    for text in std::iter::once(verdict).chain(of_full).chain(examined.advice()) {
+    for text in std::iter::once(verdict).chain(examined.advice()).chain(of_full) {
         writeln!(out, "{}\n", wrapped(&text, Some(width), ""))?;
     }
     if let Some(folder) = &examined.kept_in {

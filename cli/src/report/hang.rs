@@ -455,7 +455,8 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
         (None, None, Some(before)) => format!(", begun {} before the end of the run", duration(before)),
         (None, None, None) => String::new(),
     };
-    format!("{}{age}{}", in_call(report, call), call.from.at())
+    let what = in_call(report, call);
+    format!("{}{age}{}", what.trim_end_matches(','), call.from.at())
 }
 
 /// A process as a row of a table.
