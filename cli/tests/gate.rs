@@ -173,7 +173,7 @@ fn copies_by_hand_fail_if_samples_show_that_they_are_that() {
     assert!(status == 120 && said.contains("3.1 MB in 3 copies went through the host by the program's own copies, GPU 0 > GPU 1. Copy directly from GPU to GPU, such as"), "{said}");
     assert_eq!(way_of(differ, "bounce"), (String::new(), 0));
     let (said, status) = way_of(unknown, "bounce");
-    assert!(status == 120 && said.contains("GPU 0 > GPU 1: whether they were the same was not compared"), "{said}");
+    assert!(status == 120 && said.contains("GPU 0 > GPU 1: p2pshim did not compare these bytes"), "{said}");
     assert_kept(&[copy(STAGED), copy(DIRECT)], "bounce");
 }
 
