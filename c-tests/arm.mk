@@ -40,10 +40,10 @@ test-arm: arm shim sim
 	$(ARM_UNIT_TESTS) -p p2pshim-trace --tests
 	$(ARM_UNIT_TESTS) -p p2pshim -p p2pshim-host --lib -- $(addprefix --skip ,$(NOT_EMULATED))
 
-# For `.ci/run`, in little time: the library and simulated GPUs, built without optimization, and the few programs that tests/arm.txt begins with.
+# Without the command and unit tests, which take most of the time: the programs that tests/arm.txt begins with, beside those of `make c-tests`.
 test-arm-few: arm-tools $(NVIDIA)/stamp shim sim c-tests
-	$(ARM_ZIG) zigbuild --target $(ARM_TARGET).$(GLIBC) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
-	$(call arm_sim,target/$(ARM_TARGET)/debug)
+	$(ARM_ZIG) zigbuild --profile tests --target $(ARM_TARGET).$(GLIBC) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(call arm_sim,$(ARM_BUILD))
 	$(call programs_for,aarch64,$(ARM_SIM),$(ARM)/c-tests,--few)
 	tests/arm.py --few
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """arm.py [--few] [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
 preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends. `make test-arm`
-builds what is run. With --few these are the first lines, by a library that was built in little time, and this machine's programs are
-those of `make c-tests`. `arm.py --programs [--few]` prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the
-call sites in it have to be the same too.
+builds what is run. With --few these are the first lines, and this machine's programs are those of `make c-tests`. `arm.py --programs [--few]`
+prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the call sites in it have
+to be the same too.
 
 `arm.py --packages FOLDER`: unpacks the wheel and the Debian package for aarch64 in a folder, runs a program under the library of each, with its simulated
 GPUs, and has its command say what the trace says: as this machine's command does.
@@ -24,8 +24,7 @@ ARM = ROOT / "target/arm"
 QEMU = [str(ARM / "lib/qemu-aarch64"), "-L", str(ARM)]
 IS_FEW = "--few" in sys.argv
 HERE = ROOT / ("target/c-tests" if IS_FEW else "target/arm/x86_64")
-PROFILE = "debug" if IS_FEW else "tests"
-SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / f"target/aarch64-unknown-linux-gnu/{PROFILE}/libp2pshim.so"}
+SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / "target/aarch64-unknown-linux-gnu/tests/libp2pshim.so"}
 # For a call of the system that QEMU's user mode has not.
 STAND_IN = "libreads_by_pipe.so"
 # A program that has not ended by then hangs.
