@@ -319,7 +319,7 @@ fn path_that_was_late_is_refused_for_now_and_used_later() {
             assert_eq!(outcome.stdout, expected, "{how} {fault}: {:#?}", outcome.shim);
             let said = warnings(&outcome);
             assert!(said.iter().all(|line| line.contains(" peer access 0-1: a copy from device ")), "{said:#?}");
-            assert!(said.iter().all(|line| line.contains(". It is verified again later, ")), "{said:#?}");
+            assert!(said.iter().all(|line| line.contains(". p2pshim verifies it again later, ")), "{said:#?}");
             assert_eq!(said.len(), 1, "{how} {fault}: {said:#?}");
         }
     }

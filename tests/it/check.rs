@@ -229,7 +229,7 @@ fn without_a_place_for_verdicts_one_line_says_why_and_the_program_runs() {
     fs::create_dir_all(others.join("p2pshim")).unwrap();
     fs::set_permissions(others.join("p2pshim"), fs::Permissions::from_mode(0o777)).unwrap();
     let others_name = others.to_string_lossy().into_owned();
-    let not_made = "/proc/p2pshim cannot be made".to_owned();
+    let not_made = "/proc/p2pshim cannot be made: No such file or directory (os error 2)".to_owned();
     let not_ours = format!("others can write to {others_name}/p2pshim, or it is another user's");
     let unset = "neither XDG_CACHE_HOME nor HOME is set, so that verdicts cannot be saved".to_owned();
     for (variables, why) in [

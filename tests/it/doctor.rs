@@ -1089,7 +1089,7 @@ fn forms_for_programs_go_to_files_and_many_machines_are_merged() {
         name.starts_with("p2pshim_doctor_") && value.parse::<f64>().is_ok()
     };
     assert!(metrics.lines().all(|line| line.starts_with("# ") || is_sample(line)), "{metrics}");
-    let merged = Program::new(crate::support::command()).args(&["doctor", "merge", &folder.to_string_lossy()]).plain();
+    let merged = Program::new(crate::support::command()).args(&["fleet", &folder.to_string_lossy()]).plain();
     assert_eq!(merged.status, "exit status: 1");
     assert!(merged.stdout.starts_with("1 machine: 1 UNSAFE.\n\n"), "{}", merged.stdout);
     let both = doctor("drop:0>1").args(&["--json", "--csv"]).plain();
