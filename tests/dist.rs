@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+#[path = "../cli/tests/scene/mod.rs"]
+mod scene;
 #[path = "it/support/mod.rs"]
 mod support;
 
