@@ -204,7 +204,7 @@ fn assert_late(release: &str, fault: &str) {
     let outcome = outcome.unwrap_or_else(|| panic!("HIP {release}, {fault}: the devices were busy each time"));
     assert_eq!(outcome.stdout, "first: 101\nthen: 0\ncopy 0 > 1: right\n", "{outcome:#?}");
     let said = said(&outcome);
-    assert!(said.len() == 1 && said[0].contains(". It is verified again later, "), "{said:#?}");
+    assert!(said.len() == 1 && said[0].contains(". p2pshim verifies it again later, "), "{said:#?}");
 }
 
 /// As on real GPUs: what simulated ones did holds for their faults.

@@ -314,7 +314,13 @@ impl Outcome {
     fn new(run: String, stdout: &str, stderr: &str, status: String) -> Outcome {
         // How far a check is, which one says that takes long: on a busy machine any may.
         let lines = stderr.lines().filter(|line| !line.starts_with("p2pshim: check: "));
-        let (ours, others): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("p2pshim"));
+        // A sentence of a report begins with the name and a verb, a line of the log with the name and a time.
+        let is_sentence = |line: &str| {
+            let rest = line.strip_prefix("p2pshim ").unwrap_or_default();
+            rest.starts_with(|char: char| char.is_ascii_lowercase())
+        };
+        let (ours, others): (Vec<&str>, Vec<&str>) =
+            lines.partition(|line| line.starts_with("p2pshim") && !is_sentence(line));
         let (findings, shim): (Vec<&str>, Vec<&str>) =
             ours.into_iter().partition(|line| Finding::parse(line).is_some());
         Outcome {
