@@ -314,11 +314,8 @@ impl Outcome {
     fn new(run: String, stdout: &str, stderr: &str, status: String) -> Outcome {
         // How far a check is, which one says that takes long: on a busy machine any may.
         let lines = stderr.lines().filter(|line| !line.starts_with("p2pshim: check: "));
-        // A sentence of a report begins with the name and a verb, a line of the log with the name and a time.
-        let is_sentence = |line: &str| {
-            let rest = line.strip_prefix("p2pshim ").unwrap_or_default();
-            rest.starts_with(|char: char| char.is_ascii_lowercase())
-        };
+        // The first sentence of a report may begin as lines of the library do.
+        let is_sentence = |line: &str| line.starts_with("p2pshim enabled ");
         let (ours, others): (Vec<&str>, Vec<&str>) =
             lines.partition(|line| line.starts_with("p2pshim") && !is_sentence(line));
         let (findings, shim): (Vec<&str>, Vec<&str>) =
