@@ -72,7 +72,7 @@ fn staged_copies_fail_and_the_first_of_a_pair_do_not() {
         status == 120 && said.contains("in 18 copies were staged, GPU 0 > GPU 1 (not yet worth enabling)"),
         "{said}"
     );
-    assert!(said.contains("counts the copies of a pair anew when a context ends"), "{said}");
+    assert!(said.contains("counts first copies for each pair of contexts, and anew when a context ends"), "{said}");
     assert_eq!(said_with(&vec![copy(START_UP); 4], &[], "staged").1, 120, "more than 1 MiB and a copy");
     assert_kept(&[Call { pair: Some((0, 0)), ..copy(STAGED) }], "staged");
     assert_kept(&[Call { result: 1, ..copy(STAGED) }], "staged");

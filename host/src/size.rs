@@ -1,6 +1,6 @@
 //! Sizes as people write them.
 
-/// Reads a number of bytes, or a number with a unit. As with GNU's tools K, M, G and T are powers of 1024, as are KiB, MiB, GiB and TiB; kB, MB,
+/// Reads a number of bytes, or a number with a unit. As with GNU's tools K, M, G and T are powers of 1024, as are KiB or Ki, and so on; kB, MB,
 /// GB and TB are powers of 1000.
 ///
 /// # Errors
@@ -14,7 +14,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 fn parse(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let unit = text.strip_prefix(digits)?.trim().to_ascii_uppercase();
-    let (letter, base) = match (unit.strip_suffix("IB"), unit.strip_suffix('B')) {
+    let (letter, base) = match (unit.strip_suffix("IB").or(unit.strip_suffix('I')), unit.strip_suffix('B')) {
         (Some(letter), _) => (letter, 1024u64),
         (None, Some(letter)) => (letter, 1000),
         (None, None) => (&*unit, 1024),
@@ -47,6 +47,7 @@ mod tests {
             ("1kB", 1000),
             ("2 GiB", 2 << 30),
             ("3T", 3 << 40),
+            ("4Gi", 4 << 30),
         ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }

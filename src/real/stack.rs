@@ -76,6 +76,9 @@ impl Walk {
     fn keep(self) {
         let Some(mut walks) = WALKS.try_lock() else { return };
         let (all, count) = &mut *walks;
+        if all.iter().any(|it| it.entry == self.entry && it.returns == self.returns) {
+            return;
+        }
         match all.get_mut(*count % Self::KEPT) {
             Some(oldest) => *oldest = self,
             None => all.push(self),
@@ -107,9 +110,11 @@ struct Place {
 impl Stack {
     /// The return addresses from here on, of a walk from `entry`.
     fn rest(mut self, entry: usize) -> Vec<usize> {
-        let (mut callers, mut returns) = (Vec::new(), Vec::new());
+        // The first address is that of the caller whose frame this is: each says how large the next frame is.
+        let first = self.returns_by.zip(self.get(RETURN));
+        let (mut callers, mut returns) = (Vec::new(), first.into_iter().collect());
         // Another walk may come further than one that has lost its way.
-        if self.walk(&mut callers, &mut returns).is_some() {
+        if self.walk(&mut callers, &mut returns).is_some() && first.is_some() {
             Walk { entry, returns, callers: callers.clone() }.keep();
         }
         callers

@@ -41,8 +41,8 @@ Examples:
 
 p2pshim hang sees copies, waits for a stream, event, context or device, frees, and other \
 intercepted calls. It does not see launches of kernels. Of the program's own code on the host it sees \
-only the line of Python that a thread is at. It reads that line from the memory of the process: root \
-may do so, and you unless kernel.yama.ptrace_scope forbids it. Otherwise it shows the line that the \
+only the line of Python that a thread is at. It reads that line from the memory of the process, unless \
+kernel.yama.ptrace_scope forbids it. Otherwise it shows the line that the \
 process has recorded with the call, which may take some 0.3 s. A program needs a trace to be seen: \
 `p2pshim run` makes one unless --no-report is given without --trace; if you preload the library by \
 hand, set P2PSHIM_TRACE. p2pshim hang does not read traces of other users.";
@@ -201,6 +201,10 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
         };
         return format!("No process of this run runs any more; {them}.");
     }
+    let ended: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
+    if waiting.is_empty() && !ended.is_empty() {
+        return format!("{} ended in a GPU call; no process that runs is in one that does not return.", who(&ended));
+    }
     if waiting.is_empty() {
         return match moving.len() {
             0 => "No process is in a GPU call, so p2pshim cannot tell whether anything hangs.".to_owned(),
@@ -322,7 +326,7 @@ fn place_of_idle(it: &Process) -> String {
     match (it.line(), &it.python) {
         (Some(line), _) => format!(" Its Python is at {line} now."),
         (None, Some(_)) => {
-            " The kernel does not let this user read where its Python is: `p2pshim hang` as root can.".to_owned()
+            " The kernel does not let this user read where its Python is: set kernel.yama.ptrace_scope to 0, or ask py-spy as root.".to_owned()
         }
         (None, None) => " p2pshim cannot tell where it is now: a debugger does, such as gdb or py-spy.".to_owned(),
     }

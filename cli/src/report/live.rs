@@ -79,7 +79,7 @@ impl<'a> Process<'a> {
         at_end.sort_by_key(|call| (call.thread != id, call.started));
         let threads = call.map(|call| call.thread).or(Some(id)).into_iter();
         let mut threads = threads.chain(last.filter(|_| call.is_none()).map(|last| last.thread));
-        let note = threads.find_map(|thread| file.pythons.get(&thread)).filter(|_| file.running);
+        let note = threads.find_map(|thread| file.pythons.get(&thread).filter(|_| file.running && is_there(thread)));
         let python = note.and_then(|note| python::now(id, note));
         Self { file, state, call, calls: open, at_end, last, python, since }
     }

@@ -149,7 +149,7 @@ impl Report {
         self.pairs.iter().any(|other| ends.contains(&(other.src, other.dst)) && other.is_tested())
     }
 
-    /// Whether a process staged more copies as the first of a pair than p2pshim looks for a path after: it had to count anew.
+    /// Whether a process staged more copies as the first of a pair than p2pshim looks for a path after: of several pairs of contexts, or anew.
     pub(crate) fn repeats_first(&self, pair: [usize; 2]) -> bool {
         const COPIES: u64 = 17;
         const BYTES: u64 = 1 << 20;

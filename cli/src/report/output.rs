@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -37,9 +37,8 @@ fn write_as(mode: u32, path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Re
         return write(&mut out).and_then(|()| out.flush()).map_err(|error| named("standard output", error));
     }
     let name = path.display().to_string();
-    // A file that is not an ordinary one, such as a pipe or /dev/null, has to stay.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        let result = File::create(path).and_then(|file| {
+    if is_in_place(path) {
+        let result = OpenOptions::new().append(true).open(path).and_then(|file| {
             let mut out = BufWriter::with_capacity(1 << 16, file);
             write(&mut out)?;
             out.flush()
@@ -66,16 +65,30 @@ pub(crate) fn replace(path: &Path, mode: u32, write: impl FnOnce(&mut dyn Write)
     })
 }
 
-/// The end of the links that a path leads through, whether or not a file is there.
+/// The end of the links that a path leads through, whether or not a file is there. A link of somebody else, who may have put it in a folder that all
+/// can write to, is not followed, as with the kernel's `fs.protected_symlinks`: it is replaced.
 fn target(path: &Path) -> PathBuf {
     /// The kernel follows no more.
     const LINKS: usize = 40;
+    let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_owned();
     for _ in 0..LINKS {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let owner = |metadata: io::Result<fs::Metadata>| metadata.ok().map(|metadata| metadata.uid());
+        let maker = owner(fs::symlink_metadata(&path));
         let Ok(next) = fs::read_link(&path) else { break };
-        path = path.parent().unwrap_or(Path::new("")).join(next);
+        if maker != Some(own) && maker != owner(fs::metadata(folder)) {
+            break;
+        }
+        path = folder.join(next);
     }
     path
+}
+
+/// Whether a path has to be written to as it is: no ordinary file, such as a pipe or /dev/null, or one that names an open file.
+fn is_in_place(path: &Path) -> bool {
+    let is_open_file = ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir() && (is_open_file || !metadata.is_file()))
 }
 
 /// The forms that are asked for, and where each goes: to no place that is named where `-o` names none.
@@ -130,13 +143,13 @@ fn of_suffix<F: ValueEnum>(file: &Path, usual: F) -> Result<F, String> {
 /// # Errors
 /// Nothing can be written there; the text says what stands in the way.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    if is_stdout(path) || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+    if is_stdout(path) || is_in_place(path) {
         return Ok(());
     }
     if path.is_dir() {
         return Err(named(&path.display().to_string(), io::ErrorKind::IsADirectory.into()));
     }
-    let unfinished = beside(path);
+    let unfinished = beside(&target(path));
     let made = File::create_new(&unfinished).and_then(|_| fs::remove_file(&unfinished));
     made.map_err(|error| named(&path.display().to_string(), error))
 }

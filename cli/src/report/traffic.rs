@@ -17,7 +17,7 @@ use super::term::{bytes, count, counted, date, seconds};
 /// The word of a sentence that says of no copy that it was made.
 pub(super) const NO_COPIES: &str = "No copies";
 /// The remedy where copies are staged as the first of a pair again and again.
-pub(crate) const COUNTED_ANEW: &str = "p2pshim counts the copies of a pair anew when a context ends or access is disabled: keep contexts and access, or enable access in the program before its copies.";
+pub(crate) const COUNTED_ANEW: &str = "p2pshim counts first copies for each pair of contexts, and anew when a context ends or access is disabled; on a stack below 64 KiB it enables nothing. Keep contexts and access, or enable access in the program before its copies.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
@@ -385,9 +385,7 @@ fn staged(report: &Report) -> Vec<Staged> {
             (Class::StartUp, _) if is_first => {
                 " (the first copies of a pair, before p2pshim looks for a direct path)".to_owned()
             }
-            (Class::StartUp, _) if repeats_first => {
-                " as first copies of a pair, which p2pshim had to count anew".to_owned()
-            }
+            (Class::StartUp, _) if repeats_first => " (the first copies of a pair, more than once)".to_owned(),
             (Class::StartUp, _) => " while a pair was being verified".to_owned(),
             (Class::Avoidable, None) => " where it is not known whether the GPUs can access each other".to_owned(),
             (Class::Avoidable, Some(false)) => " where the GPUs cannot access each other".to_owned(),
