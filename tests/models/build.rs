@@ -96,7 +96,7 @@ const FILES: [(&str, &[[&str; 2]]); 21] = [
     ("trace/src/writer/left.rs", &[]),
 ];
 
-/// Of these files only a part: from this text on, and to this one.
+/// The models include a part of these files: it begins with the first text, and ends before the second one.
 const PARTS: [(&str, &str, &str); 3] = [
     ("src/machine/aarch64/mod.rs", "/// An entry that a signal handler may read", "/// The address of the calling thread's block"),
     ("trace/src/writer/left.rs", "/// Space for headers and records", "impl Writer {"),
