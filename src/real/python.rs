@@ -67,7 +67,7 @@ fn find() -> Option<Found> {
     let thread_state = find(c"PyGILState_GetThisThreadState")?;
     let of_it = |name| Some(find(name).filter(|&found| loader::are_together(found, thread_state))? as usize);
     let memory = Memory::new();
-    // Of an `unsigned long`.
+    // `Py_Version` is an `unsigned long`.
     let version = memory.word(of_it(c"Py_Version")?)?;
     let types = [of_it(c"PyCode_Type")?, of_it(c"PyUnicode_Type")?, of_it(c"PyBytes_Type")?];
     let python = Python::new(version, of_it(c"_PyRuntime")?, types, &memory)?;

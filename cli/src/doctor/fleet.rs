@@ -307,7 +307,7 @@ impl Fleet {
         let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         writeln!(out, "{machines} machine{}{list}{unread}.", if machines == 1 { "" } else { "s" })?;
         let odd = self.machines.iter().filter(|machine| !machine.odd.is_empty());
-        // Of pairs it may be the same for all.
+        // All pairs may be odd in one way: a few are named.
         let first =
             |odd: &[String]| format!("{}{}", few(odd, 4, "; "), if odd.len() > 4 { " (--json has all)" } else { "" });
         let odd = odd.map(|machine| (&machine.name, first(&machine.odd)));

@@ -271,7 +271,7 @@ const UNSUPPORTED: i32 = 217;
 fn negative_size(report: &Report) -> Option<Sentence> {
     let parts = |finding: &Finding| {
         let Negative { function, size } = finding.negative.as_ref()?;
-        // Of several places it is not known which.
+        // If there are several places, the trace does not say which one it was.
         let at = if let [site] = &finding.sites[..] { format!(" at {}", site.from.in_short()) } else { String::new() };
         Some(format!("{function}{at} got {size} bytes as its size."))
     };
