@@ -363,11 +363,6 @@ impl Memory {
         // SAFETY: the kernel writes to `to` only, and returns EFAULT where `from` is not mapped.
         unsafe { libc::process_vm_readv(self.thread, &local, 1, &remote, 1, 0) == to.len() as isize }
     }
-
-    pub(crate) fn word(self, from: usize) -> Option<usize> {
-        let mut bytes = [0; size_of::<usize>()];
-        self.read(from, &mut bytes).then(|| usize::from_le_bytes(bytes))
-    }
 }
 
 impl p2pshim_host::python::Memory for Memory {

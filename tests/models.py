@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 INDEX, MAP = "src/objects/index.rs", "src/objects/map.rs"
 MEMORY, ROUTE, RINGS, FRAME = "src/objects/memory.rs", "src/real/route.rs", "src/policy/staging/rings.rs", "src/call/frame.rs"
 ROOM, SEGMENT, LEFT, CLOCK = (f"trace/src/writer/{name}.rs" for name in ("room", "segment", "left", "clock"))
-GENERATIONS, CELLS, PAST = "src/objects/generations.rs", "src/policy/access/cells.rs", "src/objects/past.rs"
+GENERATIONS, PAST = "src/objects/generations.rs", "src/objects/past.rs"
 WAITS, ENTRIES, ENTRY = "src/policy/waits.rs", "src/policy/waits/entries.rs", "src/machine/aarch64/mod.rs"
 # The models that a file's faults are looked for by; otherwise all of threads.
 BY = {FRAME: "signals::", SEGMENT: "signals::", ENTRY: "signals::", WAITS: "waits::", ENTRIES: "waits::", PAST: "freed_was_not", GENERATIONS: "decision", LEFT: "rest_of", CLOCK: "clocks"}

@@ -76,6 +76,8 @@ class Structure(unittest.TestCase):
             ("OTHER.swap(1, AcqRel)", "OTHER publishes, and docs/dev/memory-order.md does not say what"),
         ):
             self.finds(expected, {page: tables, "src/api/mod.rs": code + f"fn g() {{ {more}; }}\n"})
+        beside = {page: tables.replace("`free`", "`free`, `self.0`"), "src/api/mod.rs": code + "fn g() { self.0.load(Relaxed); }\n"}
+        self.finds("src/api/mod.rs: self.0 publishes, and has (1, 0) Relaxed loads and changes, where", beside)
         self.finds("src/api/mod.rs:3: a fence, and", {"src/api/mod.rs": CLEAN["src/api/mod.rs"] + "fn g() { fence(SeqCst); }\n"})
         self.finds("docs/dev/memory-order.md: src/api/mod.rs publishes nothing by x", {page: "| `src/api/mod.rs` | `x` | y |\n"})
         self.finds("docs/dev/memory-order.md: src/api/mod.rs has nothing Relaxed by x", {page: "\n## Relaxed\n\n| `src/api/mod.rs` | `x` | y |\n"})

@@ -12,6 +12,7 @@ use crate::api::abi::{Code, Value};
 use crate::api::{Function, Layer, State};
 use crate::objects::streams::{self, Known};
 use crate::objects::{OBJECTS, arrays, captures};
+use crate::os;
 use crate::policy::access::{Grants, How};
 use crate::policy::waits::Stream;
 use crate::policy::{ACCESS, Driver, Ended, HIP, STAGING, VALIDATE, WAITS};
@@ -479,7 +480,9 @@ fn before_primary_context_release(device: i32) {
 }
 
 fn after_primary_context_release(device: i32) {
-    mode::unseen(|| {
+    // The release is over whatever comes of that.
+    let end_release = || OBJECTS.contexts.end_release(device);
+    let look = || {
         let may_have_ended = OBJECTS.contexts.is_ending(thread::id());
         let is_gone = !driver::is_primary_active(device);
         if is_gone && !may_have_ended {
@@ -495,8 +498,8 @@ fn after_primary_context_release(device: i32) {
         if is_gone || may_have_ended {
             on_contexts_changed(is_gone.then_some(device), None);
         }
-    });
-    OBJECTS.contexts.end_release(device);
+    };
+    mode::unseen(|| os::finally(end_release, look));
 }
 
 #[cold]

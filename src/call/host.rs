@@ -7,6 +7,7 @@
 //! after a copy to the host that has ended by then, else when the thread next waits for the copy's stream or context. Until then the record has
 //! none.
 
+use p2pshim_host::python::Memory as _;
 use p2pshim_trace::{Capture, OpenRecord};
 
 use super::arrival::Caller;

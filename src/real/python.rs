@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use p2pshim_host::python::{Line, Python, Thread};
+use p2pshim_host::python::{Line, Memory as _, Python, Thread};
 
 use super::loader::{self, Handle, Object, Wanted};
 use crate::os::Memory;

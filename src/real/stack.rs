@@ -61,7 +61,7 @@ struct Walk {
 static WALKS: Mutex<(Vec<Walk>, usize)> = Mutex::new((Vec::new(), 0));
 
 impl Walk {
-    const KEPT: usize = 64;
+    const KEPT: usize = 256;
 
     /// The callers of a walk from that place, if they are as they were.
     fn again(entry: usize, blocks: &mut Blocks) -> Option<Vec<usize>> {

@@ -243,6 +243,11 @@ numbered! {
 pub const ORDER_LOST: &str =
     "order: there were more accesses of an allocation, or more races, than are kept; not all were compared and named";
 
+/// So many copies of a pair, and so many bytes of them, are staged as not yet worth enabling it: the copy that exceeds either is.
+pub const FIRST_COPIES: u32 = 16;
+/// See [`FIRST_COPIES`].
+pub const FIRST_BYTES: u64 = 1 << 20;
+
 /// How the text of a decision begins that gave a pair access.
 pub const ACCESS_ENABLED: &str = "peer access enabled in";
 

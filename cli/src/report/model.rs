@@ -9,7 +9,7 @@ mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use p2pshim_trace::{Path as Taken, Why};
+use p2pshim_trace::{FIRST_BYTES, FIRST_COPIES, Path as Taken, Why};
 use serde::Serialize;
 
 pub(crate) use calls::{
@@ -151,8 +151,8 @@ impl Report {
 
     /// Whether a process staged more copies as the first of a pair than p2pshim looks for a path after: of several pairs of contexts, or anew.
     pub(crate) fn repeats_first(&self, pair: [usize; 2]) -> bool {
-        const COPIES: u64 = 17;
-        const BYTES: u64 = 1 << 20;
+        // Two threads may make the last of them at once.
+        const COPIES: u64 = FIRST_COPIES as u64 + 1;
         let is_first = |it: &&Share| it.pair == pair && it.path.taken.path == Some(Taken::Staged(Why::NotYetWorth));
         let mut sums: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
         for Share { file, power, path, .. } in self.shares.iter().filter(is_first) {
@@ -162,7 +162,7 @@ impl Report {
             // The next power is more than any of them.
             *most = (*most).max(2_u64.checked_shl(*power).unwrap_or(u64::MAX));
         }
-        sums.values().any(|&(copies, bytes, most)| copies > COPIES || bytes > BYTES.saturating_add(most))
+        sums.values().any(|&(copies, bytes, most)| copies > COPIES || bytes > FIRST_BYTES.saturating_add(most))
     }
 
     /// Whether samples of a pair's copies by hand agree, and none differs.

@@ -87,7 +87,7 @@ fn target(path: &Path) -> PathBuf {
 
 /// Whether a path has to be written to as it is: no ordinary file, such as a pipe or /dev/null, or one that names an open file.
 fn is_in_place(path: &Path) -> bool {
-    let is_open_file = ["/dev", "/proc"].iter().any(|folder| path.starts_with(folder));
+    let is_open_file = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"].iter().any(|name| path.starts_with(name));
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir() && (is_open_file || !metadata.is_file()))
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use p2pshim_trace::{FIRST_BYTES, FIRST_COPIES};
+
 /// A test says itself when time has gone by.
 const AGAIN: Duration = if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_secs(1) };
-/// A pair is worth the cost of enabling (milliseconds, once) from the copy on that exceeds either.
-const COPIES: u32 = 16;
-const BYTES: u64 = 1 << 20;
 /// Times and thresholds stay within their types.
 const MOST_DOUBLINGS: u32 = 24;
 
@@ -29,8 +28,8 @@ impl BackOff {
         self.last.is_none_or(|last| last.elapsed() >= pause())
     }
 
-    /// Whether so much was copied that it is worth a try.
+    /// Whether so much was copied that a pair is worth the cost of enabling it (milliseconds, once), or another try.
     pub(super) fn is_worth(&self, (copies, bytes): (u32, u64)) -> bool {
-        copies > COPIES << self.tries || bytes > BYTES << self.tries
+        copies > FIRST_COPIES << self.tries || bytes > FIRST_BYTES << self.tries
     }
 }
