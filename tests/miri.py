@@ -8,6 +8,7 @@ that has Miri.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,10 +59,16 @@ def main():
         is_found = not holds and "Data race" in said
         print("found" if is_found else f"NOT FOUND\n{said[-3000:]}")
         sys.exit(not is_found)
-    said, holds = run(given.filters or MODULES, given.seeds)
-    print("\n".join(line for line in said.splitlines() if line.startswith("test result")) if holds else said[-6000:])
-    print(f"{'right' if holds else 'WRONG'}: {given.seeds} seeds, {time.monotonic() - since:.0f} s")
-    sys.exit(not holds)
+    wrong = []
+    for module in given.filters or MODULES:
+        said, holds = run([module], given.seeds)
+        tests = sum(map(int, re.findall(r"^running (\d+) test", said, re.MULTILINE)))
+        # A filter that no test has is no module that was run.
+        if not holds or tests == 0:
+            wrong.append(module)
+            print(said[-6000:])
+        print(f"{module}: {'WRONG' if module in wrong else 'right'}, {tests} tests in all seeds, {time.monotonic() - since:.0f} s", flush=True)
+    sys.exit(f"miri: {', '.join(wrong)}" if wrong else 0)
 
 
 main()
