@@ -77,12 +77,17 @@ fn target(path: &Path) -> PathBuf {
         let owner = |metadata: io::Result<fs::Metadata>| metadata.ok().map(|metadata| metadata.uid());
         let maker = owner(fs::symlink_metadata(&path));
         let Ok(next) = fs::read_link(&path) else { break };
-        if maker != Some(own) && maker != owner(fs::metadata(folder)) {
+        if !is_followed(maker, own, owner(fs::metadata(folder))) {
             break;
         }
         path = folder.join(next);
     }
     path
+}
+
+/// Whether a link is followed, by the users that own it, run us, and own its folder.
+fn is_followed(link: Option<u32>, own: u32, folder: Option<u32>) -> bool {
+    link.is_some() && (link == Some(own) || link == folder)
 }
 
 /// Whether a path has to be written to as it is: no ordinary file, such as a pipe or /dev/null, or one that names an open file.
@@ -211,5 +216,30 @@ mod tests {
         }
         let error = write_to(Path::new("/dev/full"), |out| out.write_all(b"x")).unwrap_err().to_string();
         assert!(error.starts_with("/dev/full cannot be written: No space"), "{error}");
+    }
+
+    #[test]
+    fn is_followed_a_link_of_the_user_or_of_the_owner_of_its_folder() {
+        const OWN: u32 = 1000;
+        const OTHER: u32 = 1001;
+        for (link, folder, is) in [(OWN, 0, true), (OWN, OTHER, true), (0, 0, true), (OTHER, 0, false), (0, OWN, false)]
+        {
+            assert_eq!(is_followed(Some(link), OWN, Some(folder)), is, "{link} in {folder}");
+        }
+        assert!(!is_followed(None, OWN, None));
+    }
+
+    #[test]
+    fn write_to_shared_memory_replaces_and_to_an_open_file_adds() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("out");
+        for text in ["one", "two"] {
+            write_to(&path, |out| out.write_all(text.as_bytes())).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        let open = File::options().append(true).open(&path).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&open);
+        write_to(Path::new(&format!("/proc/self/fd/{number}")), |out| out.write_all(b"three")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "twothree");
     }
 }
