@@ -220,7 +220,8 @@ impl RunArguments {
         let nanos = checked.earlier.and_then(since).and_then(|since| u64::try_from(since.as_nanos()).ok());
         let (is_checked, is_checked_in_full) = (checked.is_right, checked.is_right && checked.is_full);
         let right = doctor::right(self.simulated.is_some());
-        Run { is_checked, checked: right, is_checked_in_full, checked_at: nanos, ..Run::default() }
+        let wrong_through_host = checked.wrong_through_host;
+        Run { is_checked, checked: right, is_checked_in_full, checked_at: nanos, wrong_through_host, ..Run::default() }
     }
 }
 
@@ -572,8 +573,8 @@ fn prepare(arguments: &RunArguments, name: &OsStr, rest: &[OsString]) -> Result<
         complain(format_args!("warning: {} {}", file.display(), hindrance.text()));
     }
     let run = Run::new(arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect());
-    let Run { is_checked, checked, is_checked_in_full, checked_at, .. } = checked;
-    let run = Run { is_checked, checked, is_checked_in_full, checked_at, ..run };
+    let run =
+        Run { id: run.id, host: run.host, command: run.command, start: run.start, version: run.version, ..checked };
     // Inside another run its processes are of that.
     if std::env::var_os(job::RUN).is_none() {
         command.env(job::RUN, &run.id);

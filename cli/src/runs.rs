@@ -40,6 +40,9 @@ pub(crate) struct Run {
     /// When, in nanoseconds since 1970, if not just before.
     #[serde(default)]
     pub(crate) checked_at: Option<u64>,
+    /// The pairs, by UUIDs, on which copies through the host were wrong as well just before.
+    #[serde(default)]
+    pub(crate) wrong_through_host: BTreeSet<[String; 2]>,
     /// When it was started, and when it ended, in nanoseconds since 1970.
     pub(crate) start: u64,
     pub(crate) end: u64,

@@ -92,11 +92,11 @@ impl Display for Refusal {
     }
 }
 
-/// Ends with an answer, whatever became of the output. A reader that closed the pipe has what it wanted of a good one.
+/// Ends with an answer, whatever became of the output. A reader that closed the pipe has what it wanted.
 pub(crate) fn end(answer: u8, written: impl IntoIterator<Item = io::Result<()>>) -> ExitCode {
     let mut status = answer;
     for error in written.into_iter().filter_map(Result::err) {
-        if answer == GOOD && error.kind() == io::ErrorKind::BrokenPipe {
+        if error.kind() == io::ErrorKind::BrokenPipe {
             continue;
         }
         complain(error);

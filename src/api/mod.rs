@@ -132,6 +132,7 @@ pub(crate) enum State {
     resets_device,
     resets_primary_context,
     restores_process,
+    sets_device,
     sets_graph_node,
     sets_limit,
     sets_mapped_access,

@@ -54,7 +54,7 @@ fn returned_in_place(function: Function, caller: Caller) {
 /// The trace and the thread, if the call is to be noted: not inside a runtime's that is.
 pub(super) fn place(function: Function, caller: Caller) -> Option<Place> {
     let thread = thread::current();
-    let is_meant = function.layer() != Layer::Nvml && function.effect() != Effect::State(State::clears_last_error);
+    let is_meant = function.layer() != Layer::Nvml;
     let is_inside = function.layer() == Layer::Driver && caller.stack() < thread.noted.get();
     if !is_meant || is_inside || !mode::observers().records() || thread.is_busy() || !mode::is_still_on() {
         None

@@ -31,12 +31,18 @@ pub(crate) fn changing(
         return real();
     }
     let change = Change { function, caller, arguments, found };
-    blocked::begin(function, caller, arguments);
+    // These are many, and never block for long.
+    let may_block = !matches!(state, State::clears_last_error | State::sets_device);
+    if may_block {
+        blocked::begin(function, caller, arguments);
+    }
     let ret = match change.before(state) {
         None => real(),
         Some(code) => code,
     };
-    blocked::end(function, caller);
+    if may_block {
+        blocked::end(function, caller);
+    }
     if mode::is_still_on() {
         if ret != Code::SUCCESS && captures::may_be_under_way() {
             captures::note_failure(function, ret);

@@ -1,11 +1,11 @@
 //! Calls that have no record, or copy with the host, and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
-//! report knows of a context that is lost. Calls about peer access are noted if their code is forgiven, and if order is checked, calls that only
+//! report knows of a context that is lost. So is an error that the program reads by `cudaGetLastError`. Calls about peer access are noted if their code is forgiven, and if order is checked, calls that only
 //! this needs are noted too.
 
-use p2pshim_trace::NoteKind;
+use p2pshim_trace::{CAPTURING, NoteKind};
 
 use super::arrival::Caller;
-use super::{blocked, mode, origin, recording};
+use super::{blocked, mode, origin, recording, thread};
 use crate::api::abi::Code;
 use crate::api::{Function, Layer, codes};
 use crate::objects::{OBJECTS, captures};
@@ -55,7 +55,9 @@ pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory:
         let of_memory = of_memory.filter(|it| !matches!(it.holder, Holder::Host | Holder::Foreign));
         let of_memory = of_memory.and_then(|memory| u8::try_from(memory.device).ok());
         let [device, of_memory] = [device, of_memory].map(|it| it.map(|it| it.to_string()).unwrap_or_default());
-        trace::note(NoteKind::Failed, site.into(), &[function.base(), &code.0.to_string(), name, &device, &of_memory]);
+        let capture = if captures::is_capturing(thread::id()) { CAPTURING } else { "" };
+        let text = [function.base(), &code.0.to_string(), name, &device, &of_memory, capture];
+        trace::note(NoteKind::Failed, site.into(), &text);
     });
 }
 

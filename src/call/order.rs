@@ -48,9 +48,9 @@ fn find_out() -> bool {
     IS_ON.load(Acquire) == ON
 }
 
-/// Whether look-ups hand out a function as ours.
+/// Whether look-ups hand out a function as ours. Failed memsets are noted always: to set another GPU's memory takes peer access.
 pub(crate) fn is_wanted(function: Function) -> bool {
-    !matches!(function.effect(), Effect::Order(_)) || is_on()
+    !matches!(function.effect(), Effect::Order(part) if part != Part::sets_memory) || is_on()
 }
 
 /// A call begins that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to the hook.
@@ -62,9 +62,26 @@ pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, argument
 /// It has returned.
 #[inline(always)]
 pub(crate) fn end<const N: usize>(begun: Begun, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
+    if ret != Code::SUCCESS && matches!(by.0.effect(), Effect::Order(_)) {
+        failed(by, &{ *arguments }, ret);
+    }
     if begun.0 != NOTHING {
         after(begun, by, &{ *arguments }, ret);
     }
+}
+
+/// A call has failed that no other path notes.
+#[cold]
+#[inline(never)]
+fn failed((function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
+    if !mode::is_on() {
+        return;
+    }
+    let memory = match (function.effect(), arguments) {
+        (Effect::Order(Part::sets_memory), &[Value::Address(start), ..]) => Some(start as u64),
+        _ => None,
+    };
+    failures::note_about(function, caller, ret, memory);
 }
 
 /// Whether all there is to do about a call is to be done once it has returned.
@@ -98,13 +115,6 @@ fn before(function: Function, caller: Caller, arguments: &[Value]) -> Begun {
 #[cold]
 #[inline(never)]
 fn after(Begun(then): Begun, (function, caller): (Function, Caller), arguments: &[Value], ret: Code) {
-    if ret != Code::SUCCESS && matches!(function.effect(), Effect::Order(_)) {
-        let memory = match (function.effect(), arguments) {
-            (Effect::Order(Part::sets_memory), &[Value::Address(start), ..]) => Some(start as u64),
-            _ => None,
-        };
-        failures::note_about(function, caller, ret, memory);
-    }
     if then == LATER && ret != Code::SUCCESS {
         return;
     }

@@ -248,6 +248,9 @@ pub const FIRST_COPIES: u32 = 16;
 /// See [`FIRST_COPIES`].
 pub const FIRST_BYTES: u64 = 1 << 20;
 
+/// A word of [`NoteKind::Failed`].
+pub const CAPTURING: &str = "capturing";
+
 /// How the text of a decision begins that gave a pair access.
 pub const ACCESS_ENABLED: &str = "peer access enabled in";
 
@@ -287,7 +290,7 @@ numbered! {
         Unshared = 25,
         /// By number of the place: another call without a record that has failed, or one about peer access that is forgiven, and the first, second, fourth, … of its function and code: the function,
         /// the code, a runtime's as since 10.1, and its name; the ordinals of the current context's GPU and, of a memset, of the memory's, if they are
-        /// known.
+        /// known; [`CAPTURING`] if the thread had begun a capture.
         Failed = 26,
         /// Two accesses that nothing orders; by 65536 × the number of the place of the first + that of the second. How sure it is (`race`, `possible race`,
         /// `lifetime`); of each access the function, its verb (`reads`, `writes`, `may use`, `frees`) and its stream; the bytes of the range in which both lie;

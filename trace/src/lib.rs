@@ -22,8 +22,9 @@ mod reader;
 mod writer;
 
 pub use layout::{
-    ACCESS_ENABLED, CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, FIRST_BYTES, FIRST_COPIES,
-    HEADER_BYTES, NoteKind, ORDER_LOST, PART, RECORD_BYTES, REMOTE, REMOTE_LAST, State, UNTIL_10_0, VERSION, given,
+    ACCESS_ENABLED, CAPTURING, CHUNK_BYTES, Calibration, Capture, ChunkKind, Clock, DeviceTime, FIRST_BYTES,
+    FIRST_COPIES, HEADER_BYTES, NoteKind, ORDER_LOST, PART, RECORD_BYTES, REMOTE, REMOTE_LAST, State, UNTIL_10_0,
+    VERSION, given,
 };
 pub use path::{Class, Path, Verified, Why};
 pub use reader::{Block, Calls, Error, GUESSED_TIMES, Note, Record, Timeline, Trace, Wait};

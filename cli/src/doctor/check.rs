@@ -1,6 +1,7 @@
 //! The check that `p2pshim run` makes before the program starts, once after each boot: of all GPUs, whichever the program sees, and in
 //! processes of their own.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Read;
@@ -60,6 +61,8 @@ pub(crate) struct Checked {
     pub(crate) is_full: bool,
     /// The time of an earlier check.
     pub(crate) earlier: Option<SystemTime>,
+    /// The pairs, by UUIDs, on which copies through the host are wrong as well.
+    pub(crate) wrong_through_host: BTreeSet<[String; 2]>,
 }
 
 /// Checks the GPUs, unless that was done since the machine was booted, or there are less than two. The program finds `environment`, with
@@ -91,7 +94,9 @@ pub(crate) fn check(
         // Faults that were found since then count too.
         let is_right = verdict.within_process() == Some(Ok(())) && kept::for_nccl(simulated.is_some()).broken.is_none();
         let is_full = cache.get(&full).is_some();
-        Some(Checked { line: None, is_right, is_full, earlier: cache.time(key) })
+        let earlier = cache.time(key);
+        // Such a pair is undecided, and the check is made again.
+        Some(Checked { line: None, is_right, is_full, earlier, wrong_through_host: BTreeSet::new() })
     };
     if let done @ Some(_) = places.iter().find_map(done) {
         log::info!("the GPUs were checked since the machine was booted");
@@ -226,7 +231,11 @@ fn make(
         return Err(format!("{} cannot be written to", cache.folder().display()));
     }
     let is_right = is_right && earlier.is_none();
-    Ok(Some(Checked { line: Some(line), is_right, is_full: check == Check::Full, earlier: None }))
+    let uuid = |ordinal: usize| inventory.devices.get(ordinal).map(|device| device.uuid.clone());
+    let tested = all.get(..tested).unwrap_or_default().iter().filter(|row| row.is_wrong_through_host());
+    let wrong_through_host = tested.filter_map(|row| Some([uuid(row.pair[0])?, uuid(row.pair[1])?])).collect();
+    let is_full = check == Check::Full;
+    Ok(Some(Checked { line: Some(line), is_right, is_full, earlier: None, wrong_through_host }))
 }
 
 /// The pairs whose copies will go through the host, with who stages them faster: those without a path, and those that are not right.

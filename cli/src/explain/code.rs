@@ -7,6 +7,7 @@ use p2pshim_host::codes;
 
 use super::measured::{self, Call};
 use super::{Page, words};
+use crate::report::failures;
 use crate::tables::Rule;
 
 /// Findings that are told in full; of more only what they are of.
@@ -14,29 +15,14 @@ const IN_FULL: usize = 4;
 /// Calls that are shown where the documentation gives a code, and another one is returned.
 const SHOWN: usize = 4;
 
-/// Codes that no finding is about, with their meaning.
+/// Codes that neither a finding nor a sentence of reports is about, with their meaning.
 const MEANINGS: &[(i32, &str)] = &[
-    (
-        35,
-        "The driver is older than the CUDA runtime of the program. It has nothing to do with peer access. To do: install a newer driver, or \
-         build with a runtime of the driver's version; cuda-compat lets data centre GPUs run a newer one.",
-    ),
-    (
-        46,
-        "The GPU cannot be used now: another process has it for itself (compute mode Exclusive_Process), or with MIG it has no instance. \
-         To do: `nvidia-smi -q -d COMPUTE` shows the mode, `nvidia-smi` the processes.",
-    ),
     (
         47,
         "The hardware has no room for one more binding of memory to a multicast object: bindings that do not begin at a multiple of \
          the granularity need more of it. NVLink SHARP (NVLS) and symmetric memory use such objects, peer copies do not, and p2pshim \
          does not see them. To do: bind at offsets that cuMulticastGetGranularity answers, or free other objects first. With NCCL, \
          NCCL_NVLS_ENABLE=0 does without.",
-    ),
-    (
-        100,
-        "The process sees no GPU. To do: look at CUDA_VISIBLE_DEVICES, at `nvidia-smi -L`, at the rights of /dev/nvidia*, and in a container \
-         at the option that hands GPUs to it (--gpus all).",
     ),
     (
         209,
@@ -50,12 +36,6 @@ const MEANINGS: &[(i32, &str)] = &[
         227,
         "The driver cannot load this fat binary: it was made by a newer toolkit, whose format needs a newer loader. It has nothing to \
          do with peer access. To do: install a newer driver, or build the program with the driver's version of CUDA.",
-    ),
-    (
-        802,
-        "The GPUs are not ready. On a machine with NVSwitch that is so until the fabric manager has set it up; elsewhere until the driver has \
-         started. To do: `systemctl status nvidia-fabricmanager` says whether it runs, and its version has to be the driver's; \
-         `nvidia-smi -q` shows the state under Fabric.",
     ),
     (
         917,
@@ -160,7 +140,16 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
                    listed.",
         )?;
     }
+    let meanings: Vec<_> = failures::meanings(code).collect();
     if reasons.is_empty() {
+        for (function, why, remedy) in &meanings {
+            page.line("")?;
+            let of =
+                if functions.is_empty() && !function.is_empty() { format!("Of {function}: ") } else { String::new() };
+            page.text(&format!("{of}{why}. To do: {remedy}"))?;
+        }
+    }
+    if reasons.is_empty() && meanings.is_empty() {
         page.line("")?;
         page.text(
             "No finding explains it. `p2pshim run --log trace PROGRAM` shows the call that returned it, and those before it.",

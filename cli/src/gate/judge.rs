@@ -7,6 +7,7 @@ use p2pshim_host::config::{Config, Order};
 use p2pshim_trace::{Class, ORDER_LOST, Path as Taken, Why};
 
 use super::condition::{Condition, What};
+use crate::report::broken;
 use crate::report::model::{Error, File, Finding, Pair, Path, Report, Sampled};
 use crate::report::order;
 use crate::report::term::{bytes, count, counted};
@@ -197,6 +198,9 @@ fn failed(run: &Report) -> Option<String> {
 }
 
 fn unverified(run: &Report) -> Option<String> {
+    if let Some(wrong) = broken::wrong_through_host(run) {
+        return Some(format!("{wrong}. `p2pshim doctor` shows more"));
+    }
     let all = paths(run, |pair, path| path.taken.class() == Class::Direct && (pair.is_blocked || !run.is_tested(pair)));
     let (pair, _) = all.first()?;
     let (how, remedy) = match pair.is_blocked {

@@ -125,6 +125,11 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
     let sum = |what: fn(&Broken) -> u64| bytes(all.values().map(what).fold(0, u64::saturating_add));
     let has_decision = report.decisions.iter().any(is_broken);
     let mut said = Vec::new();
+    if let Some(text) = wrong_through_host(report) {
+        let more =
+            "A GPU, its memory or the driver is at fault, and p2pshim has no other path. `p2pshim doctor` shows more.";
+        said.push(Sentence::new(Level::Bad, WRONG, format!("Data may be WRONG: {text}.")).more(more).section("pairs"));
+    }
     if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
         let text = format!(
             "Data may be WRONG: {}{} of {} were direct {names}, where peer access failed verification.",
@@ -137,8 +142,8 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         said.push(Sentence::new(Level::Bad, WRONG, text).more(more).section("decisions"));
     }
     let more = match has_decision {
-        true => "See Decisions for what happened; `p2pshim doctor` shows more.",
-        false => "`p2pshim doctor` shows what happens there.",
+        true => "See Decisions for what happened; `p2pshim doctor` tests the direct path and the one through the host.",
+        false => "`p2pshim doctor` tests the direct path and the one through the host.",
     };
     let mut say = |text: String, more: String| {
         said.push(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"));
@@ -156,9 +161,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         };
         say(
             at_least(report, format!("{staged} of {} were staged: {why}.", copies(report))),
-            format!(
-                "{intended}: the direct path of copies or kernels loses data, or hangs. Whether staged copies arrive was not tested. {more} It tests both."
-            ),
+            format!("{intended}. {more}"),
         );
     }
     let is_filtered = report.filter.is_some();
@@ -169,6 +172,16 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         }
     }
     said
+}
+
+/// Pairs with copies on which the check before the start found that data is wrong through the host too: no way is right.
+pub(crate) fn wrong_through_host(report: &Report) -> Option<String> {
+    let gpu = |uuid: &String| report.gpus.iter().position(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    let found = report.runs.iter().flat_map(|run| &run.wrong_through_host);
+    let found: BTreeSet<Endpoints> = found.filter_map(|[src, dst]| Some(ends(gpu(src)?, gpu(dst)?))).collect();
+    let copied = report.pairs.iter().filter(|pair| pair.src != pair.dst).map(|pair| ends(pair.src, pair.dst));
+    let names = between(report, copied.collect::<BTreeSet<_>>().into_iter().filter(|ends| found.contains(ends)))?;
+    Some(format!("in the check before the program started, copies {names} were wrong through the host as well"))
 }
 
 /// The remedy that keeps copies from such a path: with HIP no option does.

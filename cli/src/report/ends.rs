@@ -36,10 +36,8 @@ pub(super) fn ended(report: &Report) -> Option<Sentence> {
 
 /// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
 fn waited(report: &Report) -> String {
-    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown))
-        .map_or_else(String::new, |(age, what)| {
-            format!("{}, of a process that did not call `exit`, did so {age} before: {what}.", last(report))
-        })
+    let of = ", of a process that did not call `exit`,";
+    last_copy(report, |file| matches!(file.end.how, How::Signal | How::Unknown), [of, "before"])
 }
 
 /// How a last copy is called: there may be others.
@@ -51,11 +49,26 @@ fn last(report: &Report) -> &'static str {
     }
 }
 
-/// The last copy of one of these processes that has returned, if that is long ago: how long, and what it was.
-fn last_copy(report: &Report, is_meant: impl Fn(&File) -> bool) -> Option<(String, String)> {
-    let last = report.processes().filter(|file| is_meant(file)).filter_map(|file| file.last_copy.as_ref());
-    let oldest = last.filter(|call| call.age_ns >= Some(LONG_NANOS)).max_by_key(|call| call.age_ns)?;
-    Some((duration(oldest.age_ns.unwrap_or_default()), format!("{}{}", oldest.function, what(report, oldest))))
+/// When the last copy of these processes returned, if that is long before `when`, and which it was; and which process was the first to copy no
+/// more, if the others did so for long after it.
+fn last_copy(report: &Report, is_meant: impl Fn(&File) -> bool, [of, when]: [&str; 2]) -> String {
+    let copies = report.processes().filter(|file| is_meant(file)).filter_map(|file| {
+        let call = file.last_copy.as_ref()?;
+        Some((file, call, call.age_ns?))
+    });
+    let all: Vec<(&File, &Call, u64)> = copies.collect();
+    let by_age = || all.iter().min_by_key(|(.., age)| *age).zip(all.iter().max_by_key(|(.., age)| *age));
+    let Some(((_, youngest, least), (file, oldest, most))) = by_age() else { return String::new() };
+    let copy = |call: &Call| format!("{}{}", call.function, what(report, call));
+    let mut said = Vec::new();
+    if *least >= LONG_NANOS {
+        said.push(format!("{}{of} did so {} {when}: {}.", last(report), duration(*least), copy(youngest)));
+    }
+    if most.saturating_sub(*least) >= LONG_NANOS {
+        let who = capital(&report.name(file));
+        said.push(format!("{who} made its last copy {} {when}: {}.", duration(*most), copy(oldest)));
+    }
+    said.join(" ")
 }
 
 /// The program of a run, in short.
@@ -172,8 +185,7 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
         1 => "A process still runs; these are its numbers so far.".to_owned(),
         several => format!("{several} processes still run; these are their numbers so far."),
     };
-    let last = last_copy(report, runs);
-    let last = last.map_or_else(String::new, |(age, what)| format!("{} did so {age} ago: {what}.", self::last(report)));
+    let last = last_copy(report, runs, ["", "ago"]);
     Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
 }
 

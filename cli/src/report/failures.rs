@@ -58,6 +58,13 @@ const ROWS: &[Row] = &[
     ),
     (
         NO_GPUS,
+        "SetDevice",
+        &[101],
+        "the process sees no GPU of that ordinal",
+        "Ordinals are those of the GPUs in CUDA_VISIBLE_DEVICES, from 0 on, and a process uses one MIG instance. If each rank sees one GPU, all use 0.",
+    ),
+    (
+        NO_GPUS,
         "cuda",
         &[3],
         "CUDA could not be initialized in the process, as in a child that was forked after its parent had called CUDA",
@@ -160,9 +167,20 @@ fn row(function: &str, code: i32) -> Option<&'static Row> {
     place(function, code).map(|(_, row)| row)
 }
 
+/// The meanings of a code: part of the names of the functions that they are about, empty for all; the meaning; the remedy.
+pub(crate) fn meanings(code: i32) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let rows = ROWS.iter().filter(move |(.., codes, _, _)| codes.contains(&code));
+    rows.map(|&(_, function, _, why, remedy)| (function, why, remedy))
+}
+
 /// Whether a sentence is about calls of this kind.
 pub(super) fn explains(error: &Error) -> bool {
     error.numbering.usual(error.code).is_some_and(|code| row(&error.function, code).is_some())
+}
+
+/// Whether it is about a check that found the code of a call about peer access.
+pub(super) fn is_left(failure: &Failure) -> bool {
+    failure.function.ends_with("GetLastError") && matches!(failure.code, 704 | 705)
 }
 
 /// Whether it is about a call whose code P2PSHIM_FORGIVE has turned into success: of calls with a record no other has a note.
@@ -240,5 +258,17 @@ fn sentence(report: &Report, &(word, _, _, why, remedy): &Row, told: &Told) -> S
         (LOST, None) => (Level::Bad, format!("A context was lost: {call}.")),
         _ => (Level::Warn, format!("{call}.")),
     };
+    let refused = report.findings.iter().find(|it| REFUSALS.contains(&it.rule.as_str()));
+    let remedy = match refused.filter(|_| word == LOST && ACCESSES.contains(&told.code)) {
+        Some(finding) => format!(
+            "Before, p2pshim refused peer access that the program asked for ({}): kernels of a program that goes on without it end so. {remedy}",
+            finding.rule
+        ),
+        None => remedy.to_owned(),
+    };
     Sentence::new(level, word, text).more(remedy)
 }
+
+/// Rules by which p2pshim refuses access, and the codes of contexts that are lost where a kernel uses memory without it.
+const REFUSALS: [&str; 2] = ["P2P-enable-broken", "P2P-enable-denied"];
+const ACCESSES: [i32; 2] = [700, 719];

@@ -83,10 +83,15 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
     Ok(status::end(if hangs { status::NEGATIVE } else { status::GOOD }, [written]))
 }
 
-/// Whether a run hangs: a process is in a call that does not return, or ended in one, or a rank keeps the others waiting.
+/// Whether a run hangs: a process is in a call that does not return, or ended in one or badly, or a rank keeps the others waiting. Where all may
+/// only work on the host, nothing tells.
 fn hangs(all: &[Process], are_whole: bool) -> bool {
-    let in_call = all.iter().any(|it| it.state == State::InCall || !it.at_end.is_empty());
-    in_call || !suspects(all, are_whole).is_empty()
+    let in_call = all.iter().any(|it| it.state == State::InCall || !it.at_end.is_empty() || has_failed(it));
+    in_call || suspects(all, are_whole).iter().any(|it| !matches!(it, Suspect::Elsewhere(..)))
+}
+
+fn has_failed(it: &Process) -> bool {
+    it.state == State::Ended && it.file.end.code != Some(0)
 }
 
 /// Writes what is known of programs, as text or JSON.
@@ -199,7 +204,13 @@ fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
             [one] => format!("{} ended in a GPU call", name(one)),
             _ => format!("{} of {} ended in GPU calls", hung.len(), all.len()),
         };
-        return format!("No process of this run runs any more; {them}.");
+        let badly: Vec<&Process> = all.iter().filter(|it| has_failed(it) && it.at_end.is_empty()).collect();
+        let badly = match badly[..] {
+            [] => String::new(),
+            [one] => format!("{} {}; ", name(one), one.end()),
+            _ => format!("{} did not end with exit 0; ", small(&who(&badly))),
+        };
+        return format!("No process of this run runs any more; {badly}{them}.");
     }
     let ended: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
     if waiting.is_empty() && !ended.is_empty() {
@@ -299,6 +310,13 @@ fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
                 "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it.{place}",
                 named(it),
                 since(it)
+            );
+        }
+        Suspect::Elsewhere(it, others, line) => {
+            return format!(
+                "No process is in a GPU call. {} differs: its Python is at {}, and {others} others are at {line}, and may wait for it.",
+                named(it),
+                it.line().unwrap_or_default()
             );
         }
         Suspect::Behind(it, others, bytes_of_others) => {

@@ -9,13 +9,13 @@
 
 pub(crate) mod apart;
 mod bounces;
-mod broken;
+pub(crate) mod broken;
 mod buckets;
 mod calls;
 mod contexts;
 mod csv;
 mod ends;
-mod failures;
+pub(crate) mod failures;
 mod figures;
 pub(crate) mod files;
 pub(crate) mod filter;

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 
 use p2pshim_host::{job, machine};
-use p2pshim_trace::{DeviceTime, Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, State, Timeline, Trace};
+use p2pshim_trace::{CAPTURING, DeviceTime, Note, NoteKind, PART, REMOTE, REMOTE_LAST, Record, State, Timeline, Trace};
 
 use super::model::{Line, Numbering, Origin};
 use super::symbols::{Module, Place, Symbols};
@@ -97,6 +97,7 @@ pub(super) struct Failed {
     pub(super) device: Option<u8>,
     /// The ordinal of the GPU that has the memory, if the call is about memory.
     pub(super) of_memory: Option<u8>,
+    pub(super) is_capturing: bool,
 }
 
 /// The first context of the process on a GPU.
@@ -313,7 +314,8 @@ impl Names {
         let name = Some(note.string(2).to_owned()).filter(|name| !name.is_empty());
         let function = note.string(0).to_owned();
         let [device, of_memory] = [3, 4].map(|index| note.string(index).parse().ok());
-        self.failed.push(Failed { site, time, function, code, name, device, of_memory });
+        let is_capturing = note.string(5) == CAPTURING;
+        self.failed.push(Failed { site, time, function, code, name, device, of_memory, is_capturing });
     }
 
     /// Memory was exported or, if it has no bytes, freed; of a descriptor it may only be unknown how many there are.

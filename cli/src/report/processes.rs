@@ -237,6 +237,7 @@ fn run(id: Option<String>, files: &[&File], kept: &[runs::Run]) -> Run {
         checked,
         is_checked_in_full: of_it().next().is_some() && of_it().all(|run| run.is_checked_in_full),
         checked_at: of_it().filter_map(|run| run.checked_at).min(),
+        wrong_through_host: of_it().flat_map(|run| run.wrong_through_host.clone()).collect(),
         ends: ends(files.iter().map(|file| (&file.end, 1))),
         files: files.iter().map(|file| file.index).collect(),
         copied_bytes: sum(|file| file.copied_bytes),

@@ -1,7 +1,7 @@
 //! Which process of a run the others may wait for: a judge over what each is in, machine by machine.
 //!
 //! A rank that has ended, is stopped or never came tells the most. Else the one that differs from all others of its machine is meant: the only one
-//! in a GPU call, the only one in none, or, if all are in one, the one that has submitted less than the others, who have submitted alike. Where two
+//! in a GPU call, the only one in none, if all are in none, the only one at another line of Python, or, if all are in one, the one that has submitted less than the others, who have submitted alike. Where two
 //! ranks differ from each other, or several do, nothing tells.
 
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ pub(super) enum Suspect<'p, 'a> {
     Inside(&'p Process<'a>, usize),
     /// It is in none, and so many others of its machine are in one.
     Outside(&'p Process<'a>, usize),
+    /// All of its machine are in none, and so many others are at this line of Python, which it is not.
+    Elsewhere(&'p Process<'a>, usize, String),
     /// All of its machine are in GPU calls, and of so many others each has submitted so many bytes, which it has not.
     Behind(&'p Process<'a>, usize, u64),
 }
@@ -68,9 +70,20 @@ fn of_machine<'p, 'a>(all: &[&'p Process<'a>], are_whole: bool) -> Option<Suspec
     match (&inside[..], &outside[..]) {
         ([one], [_, _, ..]) => Some(Suspect::Inside(one, outside.len())),
         ([_, _, ..], [one]) => Some(Suspect::Outside(one, inside.len())),
+        ([], [_, _, _, ..]) => elsewhere(&outside),
         ([_, _, _, ..], []) if are_whole && inside.iter().all(|it| it.file.dropped == 0) => behind(&inside),
         _ => None,
     }
+}
+
+/// The one whose line of Python differs from that of the others, if these are at one line.
+fn elsewhere<'p, 'a>(all: &[&'p Process<'a>]) -> Option<Suspect<'p, 'a>> {
+    let lines = all.iter().map(|it| it.line()).collect::<Option<Vec<_>>>()?;
+    let differs = |line: &String| lines.iter().filter(|other| *other != line).count() == all.len() - 1;
+    let (at, _) = lines.iter().enumerate().find(|(_, line)| differs(line))?;
+    let mut others = lines.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, line)| line);
+    let line = others.next()?;
+    others.all(|other| other == line).then(|| Suspect::Elsewhere(all[at], all.len() - 1, line.clone()))
 }
 
 /// The one that has submitted less than the others, if these have submitted alike.
@@ -138,6 +151,7 @@ mod tests {
             Suspect::Missing(those, lack) => format!("missing {those:?} {lack}"),
             Suspect::Inside(it, others) => format!("inside {} {others}", rank(it)),
             Suspect::Outside(it, others) => format!("outside {} {others}", rank(it)),
+            Suspect::Elsewhere(it, others, line) => format!("elsewhere {} {others} {line}", rank(it)),
             Suspect::Behind(it, others, bytes) => format!("behind {} {others} {bytes}", rank(it)),
         });
         told.collect()

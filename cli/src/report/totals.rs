@@ -185,7 +185,8 @@ impl Totals {
             let numbered = |ordinal: Option<u8>| ordinal.and_then(|ordinal| file.devices.get(&ordinal).copied());
             let [gpu, memory_gpu] = [failed.device, failed.of_memory].map(numbered);
             let (function, name, from) = (function.clone(), name.clone(), site(failed.site));
-            self.failures.push(Failure { file: file.index, time, function, code, name, gpu, memory_gpu, from });
+            let (file, is_capturing) = (file.index, failed.is_capturing);
+            self.failures.push(Failure { file, time, function, code, name, gpu, memory_gpu, is_capturing, from });
         }
         self.failures.sort_by_key(|failure| failure.time);
     }

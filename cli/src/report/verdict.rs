@@ -10,7 +10,7 @@ use super::contexts;
 use super::ends::{self, PROCESSES};
 use super::failures;
 use super::judged::Judged;
-use super::model::{Error, Finding, Negative, Path, Report, Share};
+use super::model::{Error, Failure, Finding, Negative, Path, Report, Share};
 use super::order;
 use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
 use super::shared;
@@ -32,7 +32,7 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         contexts::sentence(report),
         failures::forgiven(report),
         graded(report, WRONG_CALLS),
-        graded(report, ODD_CODES),
+        graded(report, ODD_CODES).filter(|_| report.errors.iter().any(|error| !failures::explains(error))),
         graded(report, BY_ACCIDENT),
         slower(report),
         shared::never_closed(report),
@@ -250,7 +250,7 @@ fn benign(error: &Error) -> Option<&'static str> {
 fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
     let [run] = &report.runs[..] else { return None };
     let are_others = report.filter.is_some()
-        || !report.failures.iter().all(failures::is_forgiven)
+        || !report.failures.iter().all(|it| failures::is_forgiven(it) || failures::is_left(it))
         || unshared::sentence(report).is_some();
     let end = match (&run.end.signal, run.end.code) {
         (Some(signal), _) if signal == "SIGABRT" => {
@@ -289,8 +289,20 @@ fn failed(report: &Report) -> Option<Sentence> {
         let name = worst.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
         let at = worst.sites.first().map(|site| site.from.in_short()).filter(|place| place != UNKNOWN);
         let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+        let found = |it: &Failure| {
+            let capture = if it.is_capturing { ", in a capture" } else { "" };
+            format!("{} found it at {}{capture}", it.function, it.from.in_short())
+        };
+        let left = report.failures.iter().find(|it| failures::is_left(it)).map(found);
+        let is_left = left.is_some();
+        let why = left.map_or(why.to_owned(), |found| format!("{why}, and {found}"));
         let text = format!("{end} after {} returned {}{name}{at}: {why}.", worst.function, worst.code);
-        let more = "Nothing else is known to have failed. A program that takes this for a failure ends there.";
+        let more = match is_left {
+            true => {
+                "Nothing else is known to have failed. The code stays pending until cudaGetLastError is called: call it right after the failed call."
+            }
+            false => "Nothing else is known to have failed. A program that takes this for a failure ends there.",
+        };
         return Some(Sentence::new(level, FAILED_CALLS, text).more(more).section("errors"));
     }
     let errors = || report.errors.iter().filter(|error| !failures::explains(error));
@@ -308,11 +320,24 @@ fn failed(report: &Report) -> Option<Sentence> {
         _ if worst.is_expected() => {
             Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
         }
+        Some(code) if let Some(finding) = finding_of(report, worst, code) => {
+            Sentence::new(Level::Warn, FAILED_CALLS, text)
+                .more(format!("{} names the cause: `p2pshim explain {}` says what to do.", finding.rule, finding.rule))
+        }
         Some(UNSUPPORTED) => Sentence::new(Level::Warn, FAILED_CALLS, text)
             .more("p2pshim returns this itself where access is off, a pair is denied, or its data does not arrive."),
         _ => Sentence::new(Level::Warn, FAILED_CALLS, text),
     };
     Some(sentence.section("errors"))
+}
+
+/// The finding that says why a call failed.
+fn finding_of<'a>(report: &'a Report, error: &Error, code: i32) -> Option<&'a Finding> {
+    let [function, code] = [format!(": {} at ", error.function), format!("({code})")];
+    let is_of_call = |text: &String| text.contains(&function) && text.contains(&code);
+    report.findings.iter().find(|it| {
+        it.severity != "note" && !CODES.contains(&it.rule.as_str()) && it.text.as_ref().is_some_and(is_of_call)
+    })
 }
 
 fn unclear(report: &Report) -> Option<Sentence> {

@@ -27,7 +27,7 @@ import pytest
 import p2pshim
 
 #: Where the process of a test writes its reports.
-_REPORTS = "P2PSHIM_PYTEST_REPORTS"
+_REPORTS = "P2PRUN_PYTEST_REPORTS"
 
 
 def pytest_addoption(parser: Any) -> None:

@@ -278,6 +278,8 @@ pub(crate) struct Failure {
     pub(crate) gpu: Option<usize>,
     /// The GPU that has the memory which the call sets: its `index` in `gpus`; null if the call sets none, or it is not known.
     pub(crate) memory_gpu: Option<usize>,
+    /// Whether the thread had begun a capture of a stream, which a failed check may give up.
+    pub(crate) is_capturing: bool,
     #[serde(flatten)]
     pub(crate) from: Origin,
 }

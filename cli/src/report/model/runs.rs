@@ -78,6 +78,9 @@ pub(crate) struct Run {
     /// The earliest time of that, if it was not just before.
     #[serde(skip)]
     pub(crate) checked_at: Option<u64>,
+    /// The pairs, by UUIDs, on which copies through the host were wrong just before.
+    #[serde(skip)]
+    pub(crate) wrong_through_host: BTreeSet<[String; 2]>,
     /// Its processes: their `index` in `files`.
     pub(crate) files: Vec<usize>,
     /// Bytes that they copied between GPUs.
