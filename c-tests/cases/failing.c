@@ -1,4 +1,4 @@
-/* build: cudart13 driver; run: failing [asks | hops | late | memset | negative | stray | threads | opens DEVICE closes|keeps] on sim
+/* build: cudart13 driver; run: failing [asks | hops | late | memset | negative | ordinal | pending | stray | threads | opens DEVICE closes|keeps] on sim
  * Calls that may fail, and a program that goes on: it enables access, copies from GPU 0 to GPU 1, waits, captures a copy on a stream that a second
  * one joins and does not leave, and waits again, many times. Prints the code of each.
  * `asks`: asks whether there is a path, and ends if that fails.
@@ -6,6 +6,7 @@
  * `late`: waits for the device after main has returned.
  * `memset`: GPU 0 sets memory of GPU 1, to which it has no access.
  * `negative`: copies of a size that has become too large for an int.
+ * `ordinal`: takes a GPU that there is not. `pending`: enables access twice, and while it captures finds the code of that.
  * `stray`: the main thread works on GPU 1, and a thread that has chosen no device copies from its own memory there; `threads`: two threads, each on
  * a GPU that it has chosen.
  * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
@@ -144,6 +145,21 @@ static void run_thread(void *(*work)(void *), void *argument)
     REQUIRE(pthread_create(&thread, NULL, work, argument) == 0 && pthread_join(thread, NULL) == 0);
 }
 
+/* Whether the check behind a step of a capture finds the code of an earlier call. */
+static int pending(void)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaDeviceEnablePeerAccess(1, 0));
+    REQUIRE(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    int has_failed = cudaGetLastError() != cudaSuccess;
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    return has_failed;
+}
+
 /* Calls of one process that need two GPUs: -1 if it is none of these. */
 static int alone(const char *what)
 {
@@ -167,6 +183,10 @@ static int alone(const char *what)
         CHECK(cudaSetDevice(0));
         CHECK(cudaMalloc(&memory, BYTES));
         printf("copy %d\n", cudaMemcpyPeer(target, 1, memory, 0, bytes));
+    } else if (strcmp(what, "ordinal") == 0) {
+        return cudaSetDevice(5) != cudaSuccess;
+    } else if (strcmp(what, "pending") == 0) {
+        return pending();
     } else {
         return -1;
     }

@@ -121,15 +121,20 @@ fn simulated(faults: Option<&str>) -> String {
 
 /// The text that tells this run of the machine from others, also from those of other machines.
 pub fn boot() -> Option<String> {
-    line_of("/proc/sys/kernel/random/boot_id")
+    line_of(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
 /// The version of NVIDIA's kernel module.
 pub fn kernel_module() -> Option<String> {
-    line_of("/sys/module/nvidia/version")
+    kernel_module_of(Path::new("/"))
 }
 
-fn line_of(path: &str) -> Option<String> {
+/// That of a machine with its files there.
+pub fn kernel_module_of(root: &Path) -> Option<String> {
+    line_of(&root.join("sys/module/nvidia/version"))
+}
+
+fn line_of(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
 

@@ -142,7 +142,7 @@ fn direction(arguments: &[Value], ends: [u64; 2]) -> Option<Half> {
     }
 }
 
-/// The device at whose address memory is, if it is one of this process.
+/// The device at whose address memory is, or the number that stands for it.
 fn device(address: u64) -> Option<u8> {
     let known = || ACCESS.known(address).map(|(place, _)| place);
     let asked = || {
@@ -150,7 +150,7 @@ fn device(address: u64) -> Option<u8> {
         known()
     };
     let place = known().or_else(asked)?;
-    matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped).then_some(place.device)
+    matches!(place.kind, Kind::Plain | Kind::Pool | Kind::Mapped | Kind::Remote).then_some(place.device)
 }
 
 /// Whether a copy from the host takes what the thread's last copy that was looked at has brought there. It counts as one that does: only a few are

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
+use p2pshim_host::verdicts;
 use p2pshim_trace::{Capture, OpenRecord, PART};
 
 use super::arrival::Call;
@@ -187,6 +188,10 @@ pub(super) fn note_gpus_before_a_copy() {
 fn note_gpus_of_driver() {
     if let Some(version) = RealDriver.version() {
         trace::version("driver", &format!("{}.{}", version / 1000, version % 1000 / 10));
+    }
+    let root = RealDriver.gpu(0).and_then(|gpu| gpu.root());
+    if let Some(version) = root.and_then(|root| verdicts::kernel_module_of(&root)) {
+        trace::version("kernel module", &version);
     }
     note_gpus(&RealDriver, RealDriver.device_count(), |[device, peer]| {
         let [access, rank, atomics] = driver::peer_attributes(device, peer);

@@ -89,8 +89,15 @@ fn code_of_a_call_that_had_nothing_to_do_comes_first_if_the_program_ends_for_it(
         let (first, said, _) = first_line(&["--no-check"], program, &[]);
         let begin = "treats_704_as_fatal-12 ended with exit 1 after cudaDeviceEnablePeerAccess returned 704 (cudaErrorPeerAccessAlreadyEnabled) at ";
         assert!(first.starts_with(begin) && first.contains("treats_704_as_fatal.c:"), "{said}");
-        assert!(first.ends_with(": access was enabled already."), "{said}");
+        // Where the call itself is not taken for a failure, a later check finds its code.
+        let is_found =
+            first.contains(": access was enabled already, and cudaGetLastError found it at treats_704_as_fatal-12+");
+        assert!(is_found != (program == FATAL) && !first.contains("in a capture"), "{said}");
+        assert!(is_found || first.ends_with(": access was enabled already."), "{said}");
     }
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["pending"]), &[]);
+    assert!(first.contains("access was enabled already, and cudaGetLastError found it at failing+"), "{said}");
+    assert!(first.ends_with(", in a capture.") && said.contains("call it right after the failed call."), "{said}");
     // A program that has other failures, or ends well, does not begin with it.
     let lost = [("P2PSIM_FAULT", "code:cuStreamSynchronize:700@1")];
     assert!(first_line(&["--no-check"], ("failing", &[]), &lost).0.starts_with("A context was lost"));
@@ -159,14 +166,38 @@ fn thread_that_takes_device_0_and_calls_after_main_are_the_first_line() {
 
 #[test]
 fn memory_that_a_gpu_may_not_set_and_a_negative_size_are_the_first_line() {
-    let (first, said, printed) = first_line(&["--no-check", "--order"], ("failing", &["memset"]), &[]);
-    let of = "a GPU sets memory of another one only with access to it (GPU 0 was current, and GPU 1 has the memory).";
-    assert!(printed.contains("memset 1") && first.starts_with("cuMemsetD8 returned 1 ("), "{printed} {said}");
-    assert!(first.ends_with(of), "{said}");
+    for options in [&["--no-check"][..], &["--no-check", "--order"]] {
+        let (first, said, printed) = first_line(options, ("failing", &["memset"]), &[]);
+        let of =
+            "a GPU sets memory of another one only with access to it (GPU 0 was current, and GPU 1 has the memory).";
+        assert!(printed.contains("memset 1") && first.starts_with("cuMemsetD8 returned 1 ("), "{printed} {said}");
+        assert!(first.ends_with(of), "{said}");
+    }
     let (first, said, _) = first_line(&["--no-check"], ("failing", &["negative"]), &[]);
     assert!(first.starts_with("cudaMemcpyPeer at ") && first.contains("failing.c:"), "{said}");
     assert!(first.ends_with(" got -2147483648 bytes as its size."), "{said}");
     assert!(!said.contains("peer access enabled"), "{said}");
+}
+
+#[test]
+fn ordinal_of_no_gpu_is_the_first_line() {
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["ordinal"]), &[]);
+    assert!(first.starts_with("cudaSetDevice returned 101 (cudaErrorInvalidDevice) at failing+"), "{said}");
+    assert!(first.ends_with(": the process sees no GPU of that ordinal."), "{said}");
+}
+
+#[test]
+fn data_that_is_wrong_on_every_way_is_the_first_line_and_no_gate_passes() {
+    let conditions = ["--fail-on", "unverified", "-q"];
+    let copies = ("demo_copies-12", &["never"][..]);
+    let (first, said, _) = first_line(&conditions, copies, &[("P2PSIM_FAULT", "both:0>1")]);
+    let wrong =
+        "in the check before the program started, copies between GPU 0 and GPU 1 were wrong through the host as well";
+    assert_eq!(first, format!("Data may be WRONG: {wrong}."), "{said}");
+    assert!(said.contains(&format!("unverified: {wrong}.")), "{said}");
+    // Only the path loses data there: copies through the host are right.
+    let (first, said, _) = first_line(&conditions, copies, &[("P2PSIM_FAULT", "drop:0>1")]);
+    assert!(!first.contains("WRONG") && !said.contains("unverified: "), "{said}");
 }
 
 #[test]

@@ -127,7 +127,8 @@ pub(super) fn missing(all: &[Process]) -> (Vec<u64>, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{End, File};
+    use crate::report::model::{End, File, Line};
+    use crate::report::python::Now;
     use State::{Ended, Idle, InCall, Moves, Stopped};
 
     /// Ranks on a machine, each in a state, having submitted so many bytes; of a job of this size, and so many ranks a machine.
@@ -178,6 +179,22 @@ mod tests {
         ] {
             assert_eq!(told(&of(states)), says, "{states:?}");
         }
+    }
+
+    #[test]
+    fn rank_whose_python_is_elsewhere_is_suspected() {
+        let at = |lines: [&str; 4]| {
+            let files = of(&[Idle; 4]);
+            let mut all: Vec<Process> = files.iter().map(|(state, file)| Process::made(file, *state)).collect();
+            for (it, file) in all.iter_mut().zip(lines) {
+                it.python = Some(Now::At(Line { file: file.to_owned(), ..Line::default() }));
+            }
+            let suspects = suspects(&all, true);
+            suspects.into_iter().map(|it| matches!(it, Suspect::Elsewhere(..))).collect::<Vec<_>>()
+        };
+        assert_eq!(at(["ranks.py", "ranks.py", "loader.py", "ranks.py"]), [true]);
+        assert!(at(["ranks.py"; 4]).is_empty());
+        assert!(at(["a.py", "ranks.py", "loader.py", "ranks.py"]).is_empty());
     }
 
     #[test]

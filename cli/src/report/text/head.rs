@@ -158,7 +158,7 @@ fn listed(all: &[impl AsRef<str>], none: &str) -> String {
 
 /// The versions of all parts, as far as the files know.
 fn versions(read: &[&File]) -> Vec<String> {
-    ["p2pshim", "driver", "runtime", STATIC_RUNTIME, "hip"]
+    ["p2pshim", "driver", "kernel module", "runtime", STATIC_RUNTIME, "hip"]
         .iter()
         .filter_map(|&what| {
             let mut all: Vec<&str> = read.iter().filter_map(|file| Some(file.versions.get(what)?.as_str())).collect();
