@@ -50,7 +50,8 @@ pub(crate) enum Effect {
     State(State),
     /// It hands out functions.
     Lookup,
-    /// It matters to the checker of order alone. If that is off, look-ups leave the function to the driver.
+    /// It matters to the checker of order alone. If that is off, look-ups leave the function to the driver, unless it sets memory: then a failure
+    /// is noted.
     Order(Order),
 }
 

@@ -198,7 +198,7 @@ impl<'a> Paths<'a> {
         if gpus.any(|gpu| matches!(gpu.translation, Translation::Translated(_))) {
             return "The IOMMU translates their addresses: boot the kernel with iommu=pt.".to_owned();
         }
-        "Nothing here explains it: test while nothing else uses the GPUs, and compare docs/DOCTOR.md.".to_owned()
+        "Nothing here explains it: test while nothing else uses the GPUs.".to_owned()
     }
 
     /// A GPU behind NVLink switches that has fewer links up than another of its model.

@@ -88,7 +88,9 @@ pub(super) fn remedy(race: &Race) -> String {
         return format!("Wait for {} before {} (cudaStreamSynchronize).", named(first), call(second));
     }
     let doubt = match level.as_str() {
-        "possible race" => " p2pshim does not see all that may order them: see docs/ORDER.md.",
+        "possible race" => {
+            " p2pshim does not see all that may order them: `p2pshim explain P2P-possible-race` says more."
+        }
         _ => "",
     };
     format!(

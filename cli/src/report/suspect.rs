@@ -78,12 +78,14 @@ fn of_machine<'p, 'a>(all: &[&'p Process<'a>], are_whole: bool) -> Option<Suspec
 
 /// The one whose line of Python differs from that of the others, if these are at one line.
 fn elsewhere<'p, 'a>(all: &[&'p Process<'a>]) -> Option<Suspect<'p, 'a>> {
-    let lines = all.iter().map(|it| it.line()).collect::<Option<Vec<_>>>()?;
-    let differs = |line: &String| lines.iter().filter(|other| *other != line).count() == all.len() - 1;
-    let (at, _) = lines.iter().enumerate().find(|(_, line)| differs(line))?;
-    let mut others = lines.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, line)| line);
-    let line = others.next()?;
-    others.all(|other| other == line).then(|| Suspect::Elsewhere(all[at], all.len() - 1, line.clone()))
+    let lines = all.iter().map(|it| Some((*it, it.line()?))).collect::<Option<Vec<_>>>()?;
+    lines.iter().find_map(|(it, line)| {
+        let is_other = |(other, _): &&(&Process, String)| !std::ptr::eq(*other, *it);
+        let others: Vec<&String> = lines.iter().filter(is_other).map(|(_, line)| line).collect();
+        let theirs = *others.first()?;
+        let is_it = line != theirs && others.iter().all(|other| *other == theirs);
+        is_it.then(|| Suspect::Elsewhere(it, others.len(), theirs.clone()))
+    })
 }
 
 /// The one that has submitted less than the others, if these have submitted alike.

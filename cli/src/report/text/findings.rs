@@ -37,7 +37,7 @@ impl Text<'_> {
         if self.report.races.is_empty() {
             return Ok(());
         }
-        self.title(out, "Order (docs/ORDER.md says how to read it)")?;
+        self.title(out, "Order (p2pshim explain P2P-race says how to read it)")?;
         for race in self.report.races.iter().take(SHOWN) {
             let (first, second) = (order::on_stream(&race.first), order::on_stream(&race.second));
             let (first, second) = (format!("{first} {}", race.first.verb), format!("{second} {}", race.second.verb));
