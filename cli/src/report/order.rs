@@ -78,14 +78,15 @@ pub(crate) fn are_nodes(race: &Race) -> bool {
 /// The missing edge in words.
 pub(super) fn remedy(race: &Race) -> String {
     let Race { level, first, second, .. } = race;
+    let layer = if second.function.starts_with("hip") { "hip" } else { "cuda" };
     if are_nodes(race) {
         return format!(
-            "Add an edge between {} and {} (cudaGraphAddDependencies); in a capture, let the stream of one wait for the other's (cudaStreamWaitEvent).",
+            "Add an edge between {} and {} ({layer}GraphAddDependencies); in a capture, let the stream of one wait for the other's ({layer}StreamWaitEvent).",
             first.stream, second.stream
         );
     }
     if second.stream.is_empty() {
-        return format!("Wait for {} before {} (cudaStreamSynchronize).", named(first), call(second));
+        return format!("Wait for {} before {} ({layer}StreamSynchronize).", named(first), call(second));
     }
     let doubt = match level.as_str() {
         "possible race" => {
@@ -94,7 +95,7 @@ pub(super) fn remedy(race: &Race) -> String {
         _ => "",
     };
     format!(
-        "Record an event on {} behind {}, and have {} wait for it before {} (cudaStreamWaitEvent).{doubt}",
+        "Record an event on {} behind {}, and have {} wait for it before {} ({layer}StreamWaitEvent).{doubt}",
         named(first),
         place(first),
         named(second),
