@@ -169,6 +169,7 @@ static void peers(void)
         SHOW(cudaDeviceEnablePeerAccess(1, 0));
     SHOW(cudaDeviceEnablePeerAccess(1, 5));
     CALL(cudaGetLastError);
+    SHOW(cudaSetDevice(0));
     copies_of_runtime();
     regular_copies_of_runtime();
     regular_copies_of_driver();

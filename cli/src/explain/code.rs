@@ -96,6 +96,24 @@ impl Reason<'_> {
     }
 }
 
+/// Tells of a code that no finding explains: as the sentences of reports do, if there are such.
+fn without_finding(page: &mut Page<impl Write>, code: i32) -> io::Result<()> {
+    let mut is_known = false;
+    for (function, why, remedy) in failures::meanings(code) {
+        is_known = true;
+        let of = if function.is_empty() { String::new() } else { format!("From {function}: ") };
+        page.line("")?;
+        page.text(&format!("{of}{why}. To do: {remedy}"))?;
+    }
+    if is_known {
+        return Ok(());
+    }
+    page.line("")?;
+    page.text(
+        "No finding explains it. `p2pshim run --log trace PROGRAM` shows the call that returned it, and those before it.",
+    )
+}
+
 /// Explains a code. Where functions are named, it is about these.
 pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, functions: &[&str]) -> io::Result<()> {
     let names = codes::rows().find(|(known, _)| *known == code).map(|(_, names)| names);
@@ -140,20 +158,8 @@ pub(super) fn print(page: &mut Page<impl Write>, rules: &[Rule], code: i32, func
                    listed.",
         )?;
     }
-    let meanings: Vec<_> = failures::meanings(code).collect();
     if reasons.is_empty() {
-        for (function, why, remedy) in &meanings {
-            page.line("")?;
-            let of =
-                if functions.is_empty() && !function.is_empty() { format!("Of {function}: ") } else { String::new() };
-            page.text(&format!("{of}{why}. To do: {remedy}"))?;
-        }
-    }
-    if reasons.is_empty() && meanings.is_empty() {
-        page.line("")?;
-        page.text(
-            "No finding explains it. `p2pshim run --log trace PROGRAM` shows the call that returned it, and those before it.",
-        )?;
+        without_finding(page, code)?;
     }
     if !other.is_empty() {
         let names: BTreeSet<&str> = other.iter().map(Call::function).collect();
