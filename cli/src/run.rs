@@ -463,12 +463,12 @@ fn report_at(
     // The folder of a run around this one may go with that.
     if report::of_run(new, run, &arguments.output, arguments.quiet, &config)? && std::env::var_os(job::RUN).is_none() {
         say("");
-        say(format_args!("More: {}", kept.more()));
         if config.order == Order::Off {
             say(format_args!(
                 "If data is wrong: `--order` looks for waits that are missing, and `--readback all` compares what each copy has brought"
             ));
         }
+        say(format_args!("More: {}", kept.more()));
     }
     Ok(())
 }

@@ -27,12 +27,14 @@ pub(crate) fn changing(
     arguments: &[Value],
     real: impl Fn() -> Code,
 ) -> Code {
+    if state == State::sets_device {
+        return setting_device((function, caller), real());
+    }
     if !mode::is_on() {
         return real();
     }
     let change = Change { function, caller, arguments, found };
-    // These are many, and never block for long.
-    let may_block = !matches!(state, State::clears_last_error | State::sets_device);
+    let may_block = state != State::clears_last_error;
     if may_block {
         blocked::begin(function, caller, arguments);
     }
@@ -48,6 +50,15 @@ pub(crate) fn changing(
             captures::note_failure(function, ret);
         }
         change.after(state, ret);
+    }
+    ret
+}
+
+/// A call to set the device has returned. It is often the first of a process, which loads the driver: nothing of ours begins before that.
+#[inline(always)]
+fn setting_device((function, caller): (Function, Caller), ret: Code) -> Code {
+    if ret != Code::SUCCESS && mode::is_on() {
+        failures::note(function, caller, ret);
     }
     ret
 }
