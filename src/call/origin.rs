@@ -3,10 +3,10 @@
 //! A framework's copies return to one place in its library; who called it is the line of the Python program. A runtime's calls of
 //! the driver, by functions that it has looked up, return into the runtime, which may be linked into the program; who called it are
 //! the functions above on the stack, the *callers*. Both are found out once a recorded call has returned, after all that is
-//! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and of those whose number is
-//! a power of two. The record then gets a number of its own for its place.
+//! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and later of those whose number
+//! is a power of two. The record then gets a number of its own for its place.
 //!
-//! Callers are looked for of the first 64 of each kind as well. For lines a program without Python pays two loads a call.
+//! So are the first 64 of each kind: they may come from as many places. For lines a program without Python pays two loads a call.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -84,7 +84,7 @@ fn after_call(call: &Call<'_>, decision: &Decision, record: OpenRecord) {
     let Some((devices, bytes)) = alike.filter(|_| thread.is_idle()) else { return };
     let kind = kind(call.caller.return_address() as usize, devices, bytes);
     let before = COUNTS.count(kind) as u32;
-    if is_due(before) || are(Stacks::All) || (before < FIRST && wants_callers(call)) {
+    if before < FIRST || is_due(before) || are(Stacks::All) {
         mode::unseen(|| _ = find(call, Some(record)));
     }
 }

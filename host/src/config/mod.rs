@@ -219,7 +219,7 @@ options! {
         variable: P2PSHIM_STACKS,
         values: words("sites" = Stacks::Sites, "all" = Stacks::All, "off" = Stacks::Off),
         changes: Changes::UntilTraced,
-        help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: of each place, pair and size the 1st copy, the 2nd, 4th, 8th and so on; all: each; off: none",
+        help: "for which copies between devices a trace names the line of the Python program, and the function that called NVIDIA's static runtime; sites: of each place, pair and size the first 64 copies, then the 128th, 256th and so on; all: each; off: none",
         details: "p2pshim notes *lines* only while it writes a trace, in programs with CPython 3.11 to 3.15. [USAGE.md](USAGE.md#which-line-makes-the-copies) says which line. If a copy breaks a rule, p2pshim notes its line unless the value is `off`. It notes *functions* for each finding, and for driver calls through looked-up pointers, which a static runtime makes; this needs no trace. [What a look costs](USAGE.md#which-function-calls-a-static-runtime).",
     }
 
