@@ -20,10 +20,12 @@ CUDART13 := $(NVIDIA)/cu13/lib/libcudart.so.13
 SIM_FOLDER := $(abspath $(SIM_LIB))
 SHIM_FOLDER := $(abspath $(dir $(SHIM)))
 
-# As many at a time as there are cores, unless make was told already; the headers, which all need, come first.
+# As many at a time as there are cores, unless make was told already.
+PARALLEL = $(if $(filter -j% --jobserver-auth=%,$(MAKEFLAGS)),,-j$(shell nproc))
+# The headers, which all need, come first.
 .PHONY: c-tests c-programs
 c-tests: $(NVIDIA)/stamp shim sim
-	$(MAKE) --no-print-directory $(if $(filter -j% --jobserver-auth=%,$(MAKEFLAGS)),,-j$(shell nproc)) c-programs
+	$(MAKE) --no-print-directory $(PARALLEL) c-programs
 
 # Only where programs are wanted: it needs Python.
 C_FOLDERS := $(addprefix c-tests/,. cases gpu hip lib)

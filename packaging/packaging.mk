@@ -42,12 +42,12 @@ DIST_CC = $(ZIG) cc -target $(DIST_MACHINE)-linux-gnu.$(GLIBC)
 # Another machine's command is run under emulation, and the linker strips its files, which the strip of this one may not know.
 STAGE = $(if $(IS_CROSS),$(ZIG_ENV) RUN="$(QEMU)" STRIP=true CC="$(DIST_CC) -s -Wno-unused-command-line-argument") packaging/stage
 
-.PHONY: dist-build
+.PHONY: dist-build dist-tools
+dist-tools:
+	packaging/get-tools dist
 # Cargo builds anew what has seen another date.
 dist-build: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
-dist-build:
-	packaging/get-tools dist
-	$(if $(IS_CROSS),$(MAKE) --no-print-directory arm-tools)
+dist-build: $(if $(IS_CROSS),arm-tools,dist-tools)
 	$(ZIGBUILD) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
 	$(NO_LTO) $(ZIGBUILD) -p p2pshim-cli
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """arm.py [--few] [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
-preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends. `make test-arm`
-builds what is run. With --few these are the first lines, and this machine's programs are those of `make c-tests`. `arm.py --programs [--few]`
-prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the call sites in it have
+preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends, or if the two
+libraries export other functions. `make test-arm` builds what is run. With --few, of `make test-arm-few`, these are the first lines, and this machine's
+programs are those of `make c-tests`. `arm.py --programs [--few]` prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the call sites in it have
 to be the same too.
 
 `arm.py --packages FOLDER`: unpacks the wheel and the Debian package for aarch64 in a folder, runs a program under the library of each, with its simulated
@@ -24,7 +24,10 @@ ARM = ROOT / "target/arm"
 QEMU = [str(ARM / "lib/qemu-aarch64"), "-L", str(ARM)]
 IS_FEW = "--few" in sys.argv
 HERE = ROOT / ("target/c-tests" if IS_FEW else "target/arm/x86_64")
-SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: ROOT / "target/aarch64-unknown-linux-gnu/tests/libp2pshim.so"}
+# Of programs and simulated GPUs for aarch64.
+THERE = ARM / "few" if IS_FEW else ARM
+BUILT = ROOT / "target/aarch64-unknown-linux-gnu" / ("debug" if IS_FEW else "tests")
+SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: BUILT / "libp2pshim.so"}
 # For a call of the system that QEMU's user mode has not.
 STAND_IN = "libreads_by_pipe.so"
 # A program that has not ended by then hangs.
@@ -47,11 +50,11 @@ def parts(line):
 def run(line, is_arm, is_preloaded):
     """What a program writes, and how it ends."""
     variables, name, arguments = parts(line)
-    base = ARM if is_arm else ROOT / "target"
-    programs = ARM / "c-tests" if is_arm else HERE
+    base = THERE if is_arm else ROOT / "target"
+    programs = THERE / "c-tests" if is_arm else HERE
     variables = {"LD_LIBRARY_PATH": f"{base}/sim/lib", **variables}
     if is_preloaded:
-        variables["LD_PRELOAD"] = f"{ARM}/c-tests/{STAND_IN}:{SHIMS[True]}" if is_arm else str(SHIMS[False])
+        variables["LD_PRELOAD"] = f"{THERE}/c-tests/{STAND_IN}:{SHIMS[True]}" if is_arm else str(SHIMS[False])
     trace = variables.get("P2PSHIM_TRACE") and tempfile.TemporaryDirectory()
     if trace:
         variables["P2PSHIM_TRACE"] = trace.name
@@ -90,6 +93,19 @@ def compare(line):
     differs = [what for what, *both in zip(("output", "messages", "end"), *preloaded) if both[0] != both[1]]
     differs += [f"{what} without the shim" for what, *both in zip(("output", "messages", "end"), *plain) if both[0] != both[1]]
     return line, differs, time.monotonic() - started, [*preloaded, *plain]
+
+
+def exports(library):
+    """The functions of a library, each with its version. That of the C library's is the first of a machine."""
+    listed = subprocess.run(["readelf", "--dyn-syms", "-W", library], check=True, capture_output=True, text=True).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return {re.sub("@GLIBC_.*", "@GLIBC", row[7]) for row in rows if len(row) == 8 and row[6].isdigit() and row[4] in ("GLOBAL", "WEAK")}
+
+
+def have_the_same_exports():
+    here, there = (exports(library) for library in SHIMS.values())
+    print(f"{len(here & there)} exported functions are the same{''.join(f', {name} is not' for name in sorted(here ^ there))}")
+    return here == there and here
 
 
 def ended_well(command, **variables):
@@ -139,8 +155,9 @@ def main(words):
             if differs:
                 for name, (out, err, end) in zip(("x86-64", "aarch64", "x86-64, plain", "aarch64, plain"), outcomes):
                     print(f"--- {name}: ends with {end}\n{out}--- its messages\n{err}", file=sys.stderr)
+    is_same = have_the_same_exports()
     print(f"{len(shown) - failed} passed, {failed} failed")
-    return failed > 0 or not shown
+    return failed > 0 or not shown or not is_same
 
 
 if __name__ == "__main__":
