@@ -184,9 +184,9 @@ pub(crate) fn pages(start: usize, bytes: usize) -> RangeInclusive<usize> {
 
 /// A program may load the library by `dlopen`, as `p2pshim` does: then the block has to fit into what glibc keeps free, 1,664 bytes in
 /// all for such libraries, of which others need some.
-const _: () = assert!(size_of::<Thread>() <= 1_024);
+const _: () = assert!(size_of::<Thread>() <= 1_024 && align_of::<Thread>() <= machine::THREAD_ALIGN);
 
-global_asm!(include_str!("../machine/thread.s"), size = const size_of::<Thread>());
+global_asm!(include_str!("../machine/thread.s"), size = const size_of::<Thread>(), align = const machine::THREAD_ALIGN);
 
 /// The calling thread's block.
 #[inline(always)]

@@ -4,7 +4,7 @@
 .hidden p2p_thread
 .type p2p_thread, @object
 .size p2p_thread, {size}
-.p2align 6
+.balign {align}
 p2p_thread:
 .zero {size}
 .text

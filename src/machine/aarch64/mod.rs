@@ -11,6 +11,9 @@ pub(crate) const FIRST_GLIBC: &CStr = c"GLIBC_2.17";
 /// The largest page that Linux has here, but for those that one asks for: kernels have 4, 16 or 64 KiB.
 pub(crate) const PAGE: usize = 65536;
 
+/// The alignment of a thread's block: the C library's for its own. It cannot load a library later that needs more.
+pub(crate) const THREAD_ALIGN: usize = 16;
+
 /// Pages that have nothing but this.
 #[repr(C, align(65536))]
 pub(crate) struct Pages<T>(pub(crate) T);

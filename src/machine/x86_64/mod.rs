@@ -11,6 +11,9 @@ pub(crate) const FIRST_GLIBC: &CStr = c"GLIBC_2.2.5";
 /// The largest page that Linux has here, but for those that one asks for.
 pub(crate) const PAGE: usize = 4096;
 
+/// The alignment of a thread's block: the C library's for its own. It cannot load a library later that needs more.
+pub(crate) const THREAD_ALIGN: usize = 64;
+
 /// Pages that have nothing but this.
 #[repr(C, align(4096))]
 pub(crate) struct Pages<T>(pub(crate) T);
