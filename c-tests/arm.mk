@@ -50,6 +50,20 @@ test-arm-few: arm-tools $(NVIDIA)/stamp shim sim c-tests
 	+$(call programs_for,aarch64,$(ARM_FEW)/sim/lib,$(ARM_FEW)/c-tests,--few)
 	tests/arm.py --few
 
-# The packages that `make dist DIST_MACHINE=aarch64` has made.
-test-arm-dist: arm shim
-	tests/arm.py --packages target/dist-aarch64
+# The packages, with the tests that `make test-dist` has for them: they are installed, and used by programs, Python and the command, all under emulation. Emulated
+# programs take $(ARM_ROOT) for the root of the system. STAND_INS lets them start others, and read stacks.
+ARM_ROOT := $(ARM)/dist/root
+ARM_PYTHON := target/arm-python
+STAND_INS := $(addprefix $(ARM)/dist/lib,starts_programs.so reads_by_pipe.so)
+# Instructions are counted on x86-64; one test is about tests.
+ARM_DIST_TESTS := binary(dist) - test(/^(calls_take_no_more|too_new_libraries)/)
+$(ARM)/dist/lib%.so: c-tests/lib/%.c
+	mkdir -p $(ARM_ROOT)/lib
+	$(ZIG_ENV) $(ZIG) cc -target aarch64-linux-gnu.2.36 -shared -fPIC -Wall -Wextra -Werror -O1 $< -o $@
+
+test-arm-dist: $(NVIDIA)/stamp tools
+	$(MAKE) --no-print-directory dist DIST_MACHINE=aarch64
+	c-tests/fetch-debian arm-python
+	$(MAKE) --no-print-directory $(STAND_INS)
+	ln -sf $(CURDIR)/$(ARM)/lib/*.so* $(CURDIR)/$(ARM_PYTHON)/lib/* $(ARM_ROOT)/lib/
+	$(ZIG_ENV) DIST_MACHINE=aarch64 tests/run --profile dist -E '$(ARM_DIST_TESTS)'

@@ -2,11 +2,8 @@
 """arm.py [--few] [WORD…]: runs the programs of tests/arm.txt whose lines have a word on this machine and, under QEMU's user mode, on aarch64, each
 preloaded and plain. It prints a line for each, and exits with 1 if one differs in its output, in what the shim says or in how it ends, or if the two
 libraries export other functions. `make test-arm` builds what is run. With --few, of `make test-arm-few`, these are the first lines, and this machine's
-programs are those of `make c-tests`. `arm.py --programs [--few]` prints which programs and libraries there are. A line with P2PSHIM_TRACE has its program make a trace, wherever that says, and the call sites in it have
-to be the same too.
-
-`arm.py --packages FOLDER`: unpacks the wheel and the Debian package for aarch64 in a folder, runs a program under the library of each, with its simulated
-GPUs, and has its command say what the trace says: as this machine's command does.
+programs are those of `make c-tests`. `arm.py --programs [--few]` prints which programs and libraries there are. A line with P2PSHIM_TRACE has its
+program make a trace, wherever that says, and the call sites in it have to be the same too.
 """
 import os
 import re
@@ -15,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -108,41 +104,7 @@ def have_the_same_exports():
     return here == there and here
 
 
-def ended_well(command, **variables):
-    """What a program for aarch64 writes."""
-    given = [word for pair in variables.items() for word in ("-E", "=".join(pair))]
-    return subprocess.run([*QEMU, *given, *map(str, command)], check=True, capture_output=True, text=True).stdout
-
-
-def check_package(root, command, library, simulated):
-    """Uses an unpacked package; returns the first line of the report."""
-    trace = root / "trace"
-    path = f"{root / simulated}:{ARM}/lib"
-    said = ended_well([ARM / "c-tests/guide_sample-12"], LD_PRELOAD=str(root / library), LD_LIBRARY_PATH=path, P2PSHIM_TRACE=str(trace))
-    (root / command).chmod(0o755)
-    report = ended_well([root / command, "report", trace], LD_LIBRARY_PATH=f"{ARM}/lib")
-    here = subprocess.run([ROOT / "target/built/p2pshim", "report", trace], check=True, capture_output=True, text=True).stdout
-    if "WRONG" in said or report != here or "cudaMemcpyPeer " not in report or "guess" in report:
-        sys.exit(f"{root}: the report differs from this machine's, or lacks the copy:\n{said}{report}--- here:\n{here}")
-    return report.splitlines()[0]
-
-
-def packages(folder):
-    wheel, deb = next(folder.glob("*_aarch64.whl")), next(folder.glob("*_arm64.deb"))
-    with tempfile.TemporaryDirectory() as place:
-        place = Path(place)
-        zipfile.ZipFile(wheel).extractall(place / "wheel")
-        subprocess.run(["dpkg-deb", "-x", deb, place / "deb"], check=True)
-        inside = place / "wheel/p2pshim"
-        print(f"{wheel.name}: {check_package(inside, 'bin/p2pshim', 'lib/libp2pshim.so.0', 'lib/p2pshim/sim')}")
-        inside = place / "deb/usr"
-        print(f"{deb.name}: {check_package(inside, 'bin/p2pshim', 'lib/aarch64-linux-gnu/libp2pshim.so.0', 'lib/p2pshim/sim')}")
-    print("2 passed, 0 failed")
-
-
 def main(words):
-    if words[:1] == ["--packages"]:
-        return packages(Path(words[1]))
     words = [word for word in words if word != "--few"]
     if words == ["--programs"]:
         return print(STAND_IN, *dict.fromkeys(parts(line)[1] for line in lines(IS_FEW)))

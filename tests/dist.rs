@@ -1,4 +1,4 @@
-//! The packages that `make dist` makes, each installed in a clean place: `make test-dist`.
+//! The packages that `make dist` makes, each installed in a clean place: `make test-dist`; those of another machine, under emulation: `make test-arm-dist`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use support::machine::{self, compiler, program, python, python_path, with_pip};
 use support::once::made_once;
 use support::outside::{cmake, files, outside, pkg_config, run, text, told};
 
@@ -21,11 +22,22 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const GLIBC: [u32; 2] = [2, 17];
 
 fn wheel() -> PathBuf {
-    support::path(&format!("target/dist/p2pshim-{VERSION}-py3-none-manylinux2014_x86_64.whl"))
+    made(&format!("p2pshim-{VERSION}-py3-none-manylinux2014_{}.whl", machine::name()))
 }
 
 fn deb() -> PathBuf {
-    support::path(&format!("target/dist/p2pshim_{VERSION}_amd64.deb"))
+    made(&format!("p2pshim_{VERSION}_{}.deb", machine::in_debian()))
+}
+
+/// What `make dist` has made for the machine.
+fn made(name: &str) -> PathBuf {
+    let folder = if machine::is_emulated() { "target/dist-aarch64" } else { "target/dist" };
+    support::path(&format!("{folder}/{name}"))
+}
+
+/// The folder of libraries in the Debian package.
+fn libraries() -> PathBuf {
+    root().join(format!("usr/lib/{}-linux-gnu", machine::name()))
 }
 
 /// A file of the package is a program or library.
@@ -36,7 +48,8 @@ fn is_elf(path: &Path) -> bool {
 /// The faults of an ELF file on an old machine: versions of the C library that are too new, functions that it must
 /// have and no old library has, libraries that are not there everywhere.
 fn too_new(path: &Path) -> Vec<String> {
-    const LIBRARIES: [&str; 5] = ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"];
+    const LIBRARIES: [&str; 6] =
+        ["libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
     let mut found = Vec::new();
     let symbols = told(Command::new("objdump").arg("-T").arg(path));
     for line in symbols.lines().filter(|line| line.contains("*UND*")) {
@@ -80,7 +93,7 @@ fn wheel_all_programs_and_libraries_run_with_glibc_2_17() {
     let mut auditwheel = Command::new("python3");
     auditwheel.args(["-m", "auditwheel", "show"]).arg(wheel()).env("PYTHONPATH", support::path("target/tools/dist"));
     let said = told(&mut auditwheel);
-    assert!(said.contains("\"manylinux_2_17_x86_64\""), "{said}");
+    assert!(said.contains(&format!("\"manylinux_2_17_{}\"", machine::name())), "{said}");
 }
 
 #[test]
@@ -121,24 +134,20 @@ fn environment() -> &'static Path {
     static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
     let make = |folder: &Path| {
         // Without its own pip, which some systems have in a package of its own.
-        told(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder));
+        told(python().args(["-m", "venv", "--without-pip"]).arg(folder));
         pip(folder, &["install", "--no-index", "--no-deps", wheel().to_str().unwrap()]);
     };
     ENVIRONMENT.get_or_init(|| made_once("venv", make))
 }
 
 fn pip(environment: &Path, arguments: &[&str]) {
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "--disable-pip-version-check", "--python"])
-        .arg(environment.join("bin/python"))
-        .args(arguments);
-    told(&mut pip);
+    told(with_pip(&environment.join("bin/python")).arg("--disable-pip-version-check").args(arguments));
 }
 
 /// A command of the environment, as `source bin/activate` gives it, and with nothing else of ours.
 fn in_environment(name: &str) -> Command {
     let bin = environment().join("bin");
-    let mut command = Command::new(bin.join(name));
+    let mut command = program(&bin.join(name));
     command.env_clear().env("PATH", format!("{}:/usr/bin:/bin", bin.display())).current_dir("/");
     command
 }
@@ -163,7 +172,7 @@ fn app() -> PathBuf {
 #[test]
 fn wheel_uninstalled_leaves_nothing() {
     let folder = outside("venv");
-    told(Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&folder));
+    told(python().args(["-m", "venv", "--without-pip"]).arg(&folder));
     let before = files(&folder);
     pip(&folder, &["install", "--no-index", "--no-deps", wheel().to_str().unwrap()]);
     let pages = folder.join("share/man/man1");
@@ -177,7 +186,7 @@ fn wheel_uninstalled_leaves_nothing() {
 fn wheel_made_again_is_the_same() {
     let folder = outside("wheel-again");
     let mut make = Command::new(support::path("packaging/python/make-wheel"));
-    make.arg(support::path("target/dist/stage")).arg(&folder);
+    make.arg(made("stage")).arg(&folder);
     // The second date is another, to see that it is the date that counts.
     for (date, is_same) in [(date_of(&wheel()), true), ("86400000".to_owned(), false)] {
         told(make.env("SOURCE_DATE_EPOCH", date));
@@ -213,6 +222,9 @@ fn new_root(folder: &Path) {
     for name in ["status", "available"] {
         fs::write(folder.join("var/lib/dpkg").join(name), "").unwrap();
     }
+    if machine::is_emulated() {
+        told(&mut dpkg(folder, &["--add-architecture", machine::in_debian()]));
+    }
 }
 
 /// A root folder in which the package is installed.
@@ -246,32 +258,42 @@ fn deb_is_installed_and_removed() {
 #[test]
 fn deb_command_and_module_use_what_is_beside_them() {
     let usr = root().join("usr");
-    let mut module = Command::new("python3");
+    let mut module = python();
     module.arg(support::path("packaging/python/tests/test_p2pshim.py")).current_dir("/").env_clear();
     module.env("PATH", format!("{}/bin:{}", usr.display(), std::env::var("PATH").unwrap()));
     module.env("PYTHONPATH", usr.join("lib/python3/dist-packages")).env("PYTHONDONTWRITEBYTECODE", "1");
     told(&mut module);
-    let mut command = Command::new(usr.join("bin/p2pshim"));
-    let said = told(command.args(["run", "--no-report", "sh", "-c", "echo $LD_PRELOAD"]));
-    assert_eq!(said.trim_end(), usr.join("lib/x86_64-linux-gnu/libp2pshim.so.0").display().to_string());
+    let mut command = program(&usr.join("bin/p2pshim"));
+    let script = "import os; print(os.environ['LD_PRELOAD'])";
+    let said = told(command.args(["run", "--no-report"]).arg(python_path()).args(["-c", script]));
+    // What starts emulated programs stands behind it.
+    assert_eq!(said.trim_end().split(':').next().unwrap(), libraries().join("libp2pshim.so.0").display().to_string());
+}
+
+#[test]
+fn deb_doctor_trusts_simulated_gpus() {
+    let said = told(program(&root().join("usr/bin/p2pshim")).args(["doctor", "--sim", "2"]));
+    assert!(said.starts_with("Verdict: peer access can be trusted."), "{said}");
 }
 
 #[test]
 fn deb_c_and_cpp_programs_build_with_it_and_are_intercepted() {
-    let libraries = root().join("usr/lib/x86_64-linux-gnu");
+    let (libraries, simulated) = (libraries(), root().join("usr/lib/p2pshim/sim"));
     let mut flags = pkg_config();
     flags.args(["--cflags", "--libs", "p2pshim"]).env("PKG_CONFIG_LIBDIR", libraries.join("pkgconfig"));
     // As on a machine where it is installed, the C library's places come by themselves.
     let flags = told(flags.env("PKG_CONFIG_ALLOW_SYSTEM_CFLAGS", "1").env("PKG_CONFIG_ALLOW_SYSTEM_LIBS", "1"));
     let folder = outside("deb-programs");
-    for (compiler, source) in [("cc", "tests/install/app.c"), ("c++", "tests/install/app.cpp")] {
-        let program = folder.join("app");
-        let mut compile = Command::new(compiler);
+    for (language, source) in [("cc", "tests/install/app.c"), ("c++", "tests/install/app.cpp")] {
+        let app = folder.join("app");
+        let words = compiler(language);
+        let mut compile = Command::new(&words[0]);
+        compile.args(&words[1..]);
         compile.arg("-I").arg(support::path("target/nvidia/cu12/include")).arg(support::path(source));
-        compile.args(flags.split_whitespace()).arg(support::path("target/sim/lib/libcudart.so.12"));
-        told(compile.arg("-o").arg(&program));
-        let path = format!("{}:{}", libraries.display(), root().join("usr/lib/p2pshim/sim").display());
-        let output = run(Command::new(&program).env_clear().env("LD_LIBRARY_PATH", path));
+        compile.args(flags.split_whitespace()).arg(simulated.join("libcudart.so.12"));
+        told(compile.arg("-o").arg(&app));
+        let path = format!("{}:{}", libraries.display(), simulated.display());
+        let output = run(program(&app).env_clear().env("LD_LIBRARY_PATH", path));
         let expected = format!("p2pshim {VERSION} saw 1 copies of 4096 bytes\n");
         assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, String::new()));
     }
@@ -286,7 +308,12 @@ fn deb_cmake_finds_it() {
     configure.arg("-S").arg(support::path("tests/install")).arg("-B").arg(&folder);
     configure.arg(define("CMAKE_PREFIX_PATH", root().join("usr")));
     configure.arg(define("CUDA_INCLUDE", support::path("target/nvidia/cu12/include")));
-    configure.arg(define("CUDART", support::path("target/sim/lib/libcudart.so.12")));
+    configure.arg(define("CUDART", root().join("usr/lib/p2pshim/sim/libcudart.so.12")));
+    if machine::is_emulated() {
+        // gcc for another machine says so itself.
+        configure.arg(format!("-DCMAKE_LIBRARY_ARCHITECTURE={}-linux-gnu", machine::name()));
+    }
+    configure.env("CC", compiler("cc").join(" ")).env("CXX", compiler("c++").join(" "));
     told(&mut configure);
     told(cmake().arg("--build").arg(&folder));
     let found = fs::read_to_string(folder.join("found")).unwrap();
@@ -316,6 +343,6 @@ fn deb_has_what_debian_wants() {
 
 #[test]
 fn library_has_at_most_2_and_three_quarters_mib() {
-    let size = fs::metadata(support::path("target/dist/stage/lib/libp2pshim.so.0")).unwrap().len();
+    let size = fs::metadata(made("stage/lib/libp2pshim.so.0")).unwrap().len();
     assert!(size <= 11 << 18, "{size} bytes");
 }

@@ -5,6 +5,7 @@
 pub(crate) mod conformance;
 pub(crate) mod findings;
 pub(crate) mod legacy;
+pub(crate) mod machine;
 pub(crate) mod once;
 pub(crate) mod outside;
 pub(crate) mod sequences;
