@@ -272,8 +272,9 @@ fn deb_command_and_module_use_what_is_beside_them() {
 
 #[test]
 fn deb_doctor_trusts_simulated_gpus() {
-    let said = told(program(&root().join("usr/bin/p2pshim")).args(["doctor", "--sim", "2"]));
-    assert!(said.starts_with("Verdict: peer access can be trusted."), "{said}");
+    let said = told(program(&root().join("usr/bin/p2pshim")).args(["doctor", "--sim", "2", "--timeout", "600"]));
+    let is_all = !said.contains("could not be tested");
+    assert!(said.starts_with("Verdict: peer access can be trusted.") && is_all, "{said}");
 }
 
 #[test]

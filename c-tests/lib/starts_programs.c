@@ -1,6 +1,7 @@
 /* build: plain; run: by LD_PRELOAD
  * Starts programs under QEMU's user mode, which itself runs none: a program of this machine, or a script for one, is started in an emulator
- * of its own: ../lib/qemu-aarch64, seen from this library's folder, where root/ is what it takes for the system's root.
+ * of its own: ../lib/qemu-aarch64, seen from this library's folder, where root/ is what it takes for the system's root. One that gets no preloads gets
+ * this.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,14 +15,14 @@
 #include <unistd.h>
 
 /* Of a path, and the words before a program's own. */
-enum { SIZE = PATH_MAX + 64, BEFORE = 8 };
+enum { SIZE = PATH_MAX + 64, BEFORE = 10 };
 
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
 struct start {
 	/* What the system starts. */
 	char file[SIZE];
-	char path[SIZE], root[SIZE], script[SIZE], bytes[SIZE];
+	char path[SIZE], root[SIZE], preload[SIZE], script[SIZE], bytes[SIZE];
 };
 
 static size_t count(char *const *words)
@@ -62,8 +63,16 @@ static void head(const char *path, char *bytes)
 		close(file);
 }
 
+static int has_preloads(char *const *variables)
+{
+	for (; *variables; variables++)
+		if (!strncmp(*variables, "LD_PRELOAD=", strlen("LD_PRELOAD=")))
+			return 1;
+	return 0;
+}
+
 /* The file and the words by which the system starts `file`, in room for BEFORE more than those of the program. */
-static void emulate(struct start *start, const char *file, char *const *given, char **words)
+static void emulate(struct start *start, const char *file, char *const *given, char *const *variables, char **words)
 {
 	Elf64_Ehdr header;
 	Dl_info own;
@@ -88,6 +97,11 @@ static void emulate(struct start *start, const char *file, char *const *given, c
 	words[used++] = start->file;
 	words[used++] = "-L";
 	words[used++] = start->root;
+	if (!has_preloads(variables)) {
+		snprintf(start->preload, SIZE, "LD_PRELOAD=%s", own.dli_fname);
+		words[used++] = "-E";
+		words[used++] = start->preload;
+	}
 	words[used++] = "-0";
 	words[used++] = is_script ? start->path : given[0];
 	words[used++] = start->path;
@@ -101,7 +115,7 @@ int execve(const char *path, char *const *given, char *const *variables)
 	char *words[count(given) + BEFORE];
 	struct start start;
 
-	emulate(&start, path, given, words);
+	emulate(&start, path, given, variables, words);
 	return REAL(execve)(start.file, words, variables);
 }
 
@@ -129,7 +143,7 @@ int posix_spawn(pid_t *process, const char *path, const posix_spawn_file_actions
 	char *words[count(given) + BEFORE];
 	struct start start;
 
-	emulate(&start, path, given, words);
+	emulate(&start, path, given, variables, words);
 	return REAL(posix_spawn)(process, start.file, actions, attributes, words, variables);
 }
 
