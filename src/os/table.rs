@@ -115,6 +115,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it fills a table for minutes")]
     fn set_without_room_spare_ones_go_first_and_others_only_if_wanted() {
         let table = Small::new();
         (1..=4096).for_each(|n| _ = add(&table, n * 0x40, 1));

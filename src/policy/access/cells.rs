@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn decided_until_either_owner_changes() {
-        let cells = Box::<Cells>::new(Cells::new());
+        let cells = Cells::<8>::new();
         let cell = cells.get(1, 2).unwrap();
         assert_eq!(cells.decided(1, 2), None);
         for keeps_waits in [false, true] {
@@ -116,9 +116,11 @@ mod tests {
         assert_eq!(cells.decided(2, 1), None);
         cells.change(3);
         assert_eq!(cells.decided(1, 2), Some((Path::Direct, true)), "another owner's");
-        for change in
-            [|cells: &Cells| cells.change(1), |cells: &Cells| cells.change(2), |cells: &Cells| cells.change_all()]
-        {
+        for change in [
+            |cells: &Cells<8>| cells.change(1),
+            |cells: &Cells<8>| cells.change(2),
+            |cells: &Cells<8>| cells.change_all(),
+        ] {
             let before = cells.now(1, 2);
             change(&cells);
             assert_eq!(cells.decided(1, 2), None);
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn forget_counts_start_anew() {
-        let cells = Box::<Cells>::new(Cells::new());
+        let cells = Cells::<8>::new();
         let cell = cells.get(3, 4).unwrap();
         cell.count(100);
         assert_eq!(cell.count(50), (2, 150));
