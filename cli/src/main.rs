@@ -8,6 +8,7 @@ mod explain;
 mod fuzz;
 mod gate;
 mod json;
+mod judge;
 mod kept;
 mod lock;
 mod machine;

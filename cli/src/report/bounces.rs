@@ -8,11 +8,9 @@ use super::broken;
 use super::figures;
 use super::judged::Judged;
 use super::model::{Origin, Pair, Path, Report, Sampled, Share};
-use super::sentence::{Level, Sentence, at_least};
+use super::sentence::at_least;
 use super::term::bytes;
-
-/// The word before a sentence about copies by hand.
-pub(super) const BY_HAND: &str = "By hand";
+use crate::judge::Words;
 
 /// The copies of a pair that went through the host by hand.
 fn by_hand(pair: &Pair) -> Option<&Path> {
@@ -35,16 +33,10 @@ pub(super) fn are_known(report: &Report) -> bool {
     report.pairs.iter().any(|pair| by_hand(pair).is_some() && report.is_surely_by_hand(pair))
 }
 
-/// The sentences: about those that are known to be that, and about those that seem to be.
-pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let of = |sure: bool| {
-        let pairs = report.pairs.iter().filter(|pair| report.is_surely_by_hand(pair) == sure);
-        sentence(report, &pairs.filter_map(|pair| Some((pair, by_hand(pair)?))).collect::<Vec<_>>(), sure)
-    };
-    [true, false].into_iter().filter_map(of).collect()
-}
-
-fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<Sentence> {
+/// The sentence about those that are known to be that, or about those that seem to be.
+pub(super) fn went_by_hand(report: &Report, is_sure: bool) -> Option<Words> {
+    let pairs = report.pairs.iter().filter(|pair| report.is_surely_by_hand(pair) == is_sure);
+    let pairs: Vec<(&Pair, &Path)> = pairs.filter_map(|pair| Some((pair, by_hand(pair)?))).collect();
     let (pair, path) = pairs.iter().max_by_key(|(_, path)| path.bytes)?;
     let total = pairs.iter().map(|(_, path)| path.bytes).fold(0, u64::saturating_add);
     let (from, to) = (report.label(pair.src), report.label(pair.dst));
@@ -63,12 +55,9 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
         true => "Leave it so: peer access failed verification there.",
         false => Taken::ByHand.remedy(),
     };
-    let (level, seems, more) = match is_sure {
-        true => (Level::Warn, "", remedy.to_owned()),
-        false => {
-            let why = "No checksum shows that the bytes that left the host were those that had arrived.";
-            (Level::Note, ", as it seems", format!("{why} {remedy}"))
-        }
+    let (seems, doubt) = match is_sure {
+        true => ("", ""),
+        false => (", as it seems", "No checksum shows that the bytes that left the host were those that had arrived."),
     };
     let is_of_them = |share: &&Share| {
         share.path.taken.class() == Class::ByHand && pairs.iter().any(|(pair, _)| [pair.src, pair.dst] == share.pair)
@@ -78,7 +67,7 @@ fn sentence(report: &Report, pairs: &[(&Pair, &Path)], is_sure: bool) -> Option<
         "{} went from {way} through host memory by the program's own copies{runs}{places}{seems}{rate}.",
         bytes(total)
     );
-    Some(Sentence::new(level, BY_HAND, at_least(report, text)).more(more).section("pairs"))
+    Some(Words::from(at_least(report, text)).more(doubt).and(remedy))
 }
 
 /// The rate of direct copies as large: of the same GPUs in either direction, else of the fastest.

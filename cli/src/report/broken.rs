@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use p2pshim_trace::{Class, Path as Taken, Verified, Why};
 
 use super::model::{Decision, Pair, Path, Report, STATIC_RUNTIME};
-use super::sentence::{Level, Sentence, at_least, between, copies};
+use super::sentence::{at_least, between, copies};
 use super::shared;
 use super::term::bytes;
-
-/// The word for data that may be wrong.
-pub(super) const WRONG: &str = "Data wrong";
+use crate::judge::Words;
 
 /// A pair in both directions, the smaller number first: it is verified in both.
 pub(super) type Endpoints = (usize, usize);
@@ -114,64 +112,81 @@ pub(super) fn staged_bytes(report: &Report) -> u64 {
     report.pairs.iter().map(|pair| pair.blocked_bytes).fold(0, u64::saturating_add)
 }
 
-/// The sentences about pairs that cannot be trusted.
-pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let all = all(report);
-    let those = |is_meant: &dyn Fn(&Broken) -> bool| {
-        let pairs: Vec<Endpoints> = all.iter().filter(|(_, it)| is_meant(it)).map(|(ends, _)| *ends).collect();
-        let names = between(report, pairs.iter().copied());
-        names.map(|names| (pairs, names))
-    };
-    let sum = |what: fn(&Broken) -> u64| bytes(all.values().map(what).fold(0, u64::saturating_add));
-    let has_decision = report.decisions.iter().any(is_broken);
-    let mut said = Vec::new();
-    if let Some(text) = wrong_through_host(report) {
-        let more =
-            "A GPU, its memory or the driver is at fault, and p2pshim has no other path. `p2pshim doctor` shows more.";
-        said.push(Sentence::new(Level::Bad, WRONG, format!("Data may be WRONG: {text}.")).more(more).section("pairs"));
-    }
-    if let Some((pairs, names)) = those(&|it| it.at_risk > 0) {
-        let text = format!(
-            "Data may be WRONG: {}{} of {} were direct {names}, where peer access failed verification.",
-            report.least(),
-            sum(|it| it.at_risk),
-            copies(report),
-        );
-        let more = remedy(report, &pairs);
-        let more = if has_decision { format!("{more} See Decisions for what happened.") } else { more };
-        said.push(Sentence::new(Level::Bad, WRONG, text).more(more).section("decisions"));
-    }
-    let more = match has_decision {
+/// The pairs that are meant, also in words; none if there are none.
+fn those(
+    report: &Report,
+    all: &BTreeMap<Endpoints, Broken>,
+    is_meant: impl Fn(&Broken) -> bool,
+) -> Option<(Vec<Endpoints>, String)> {
+    let pairs: Vec<Endpoints> = all.iter().filter(|(_, it)| is_meant(it)).map(|(ends, _)| *ends).collect();
+    let names = between(report, pairs.iter().copied())?;
+    Some((pairs, names))
+}
+
+fn sum(all: &BTreeMap<Endpoints, Broken>, what: impl Fn(&Broken) -> u64) -> String {
+    bytes(all.values().map(what).fold(0, u64::saturating_add))
+}
+
+fn has_decision(report: &Report) -> bool {
+    report.decisions.iter().any(is_broken)
+}
+
+/// The grounds of sentences about pairs from which copies are kept.
+fn shown(report: &Report) -> &'static str {
+    match has_decision(report) {
         true => "See Decisions for what happened; `p2pshim doctor` tests the direct path and the one through the host.",
         false => "`p2pshim doctor` tests the direct path and the one through the host.",
-    };
-    let mut say = |text: String, more: String| {
-        said.push(Sentence::new(Level::Bad, "Broken path", text).more(more).section("pairs"));
-    };
-    for is_left in [false, true] {
-        let is_meant = |it: &Broken| it.staged > 0 && (it.left == it.staged) == is_left;
-        let Some((_, names)) = those(&is_meant) else { continue };
-        let staged = bytes(all.values().filter(|it| is_meant(it)).map(|it| it.staged).fold(0, u64::saturating_add));
-        let [why, intended] = match is_left {
-            true => [
-                format!("the program has not enabled peer access {names}, and an earlier check found it broken"),
-                "Leave it disabled".to_owned(),
-            ],
-            false => [format!("peer access {names} failed verification"), "Copies are kept off it".to_owned()],
-        };
-        say(
-            at_least(report, format!("{staged} of {} were staged: {why}.", copies(report))),
-            format!("{intended}. {more}"),
-        );
     }
-    let is_filtered = report.filter.is_some();
+}
+
+/// The sentence about pairs of which no way is right.
+pub(super) fn wrong_either_way(report: &Report) -> Option<Words> {
+    let text = format!("Data may be WRONG: {}.", wrong_through_host(report)?);
+    let more =
+        "A GPU, its memory or the driver is at fault, and p2pshim has no other path. `p2pshim doctor` shows more.";
+    Some(Words::from(text).more(more))
+}
+
+/// The sentence about direct copies between such GPUs.
+pub(super) fn at_risk(report: &Report) -> Option<Words> {
+    let all = all(report);
+    let (pairs, names) = those(report, &all, |it| it.at_risk > 0)?;
+    let text = format!(
+        "Data may be WRONG: {}{} of {} were direct {names}, where peer access failed verification.",
+        report.least(),
+        sum(&all, |it| it.at_risk),
+        copies(report),
+    );
+    let see = if has_decision(report) { "See Decisions for what happened." } else { "" };
+    Some(Words::from(text).more(remedy(report, &pairs)).and(see))
+}
+
+/// The sentence about copies that were staged for that: by p2pshim, or because the program has left access disabled.
+pub(super) fn staged(report: &Report, is_left: bool) -> Option<Words> {
+    let all = all(report);
+    let is_meant = |it: &Broken| it.staged > 0 && (it.left == it.staged) == is_left;
+    let (_, names) = those(report, &all, is_meant)?;
+    let staged = sum(&all, |it| if is_meant(it) { it.staged } else { 0 });
+    let (why, intended) = match is_left {
+        true => (
+            format!("the program has not enabled peer access {names}, and an earlier check found it broken"),
+            "Leave it disabled",
+        ),
+        false => (format!("peer access {names} failed verification"), "Copies are kept off it"),
+    };
+    let text = at_least(report, format!("{staged} of {} were staged: {why}.", copies(report)));
+    Some(Words::from(text).more(format!("{intended}. {}", shown(report))))
+}
+
+/// The sentences about those from which no copy is known to have suffered.
+pub(super) fn unused(report: &Report) -> Vec<Words> {
+    let (all, is_filtered) = (all(report), report.filter.is_some());
     let tails: BTreeSet<&str> = all.values().filter_map(|it| it.unused(is_filtered)).collect();
-    for tail in tails {
-        if let Some((_, names)) = those(&|it| it.unused(is_filtered) == Some(tail)) {
-            say(format!("Peer access {names} failed verification{tail}."), more.to_owned());
-        }
-    }
-    said
+    let say = |tail| {
+        let (_, names) = those(report, &all, |it| it.unused(is_filtered) == Some(tail))?;
+        Some(Words::from(format!("Peer access {names} failed verification{tail}.")).more(shown(report)))
+    };
+    tails.into_iter().filter_map(say).collect()
 }
 
 /// Pairs with copies on which the check before the start found that data is wrong through the host too: no way is right.

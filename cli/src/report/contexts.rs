@@ -1,13 +1,12 @@
 //! Which thread made the first context of a GPU: one that has not chosen a device works on device 0.
 
-use super::ends::PROCESSES;
 use super::model::{File, FirstContext, Report};
-use super::sentence::{Level, Sentence};
 use super::symbols::UNKNOWN;
 use super::term::counted;
+use crate::judge::Words;
 
 /// The sentence about a thread that may have taken device 0 unawares, in a process that had begun with another GPU.
-pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+pub(super) fn stray_thread(report: &Report) -> Option<Words> {
     let mut found = report.processes().filter_map(|file| Some((file, stray(file)?)));
     let (file, (context, before)) = found.next()?;
     let more = found.count() as u64;
@@ -28,7 +27,7 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
         label(before.ordinal)
     );
     let more = "A thread works on device 0 until it calls cudaSetDevice. If that was not meant, call it in the thread before all else.";
-    Some(Sentence::new(Level::Warn, "Device 0", text).more(more).section(PROCESSES))
+    Some(Words::from(text).more(more))
 }
 
 /// The first context on device 0, if a thread made it that made no other, and the main thread's before it, if no third thread made any.

@@ -4,34 +4,34 @@ use std::collections::BTreeMap;
 
 use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
-use super::sentence::{BEGUN, Level, NAMED, RUNNING, Sentence, what};
+use super::sentence::{NAMED, what};
 use super::term::{count, duration};
+use crate::judge::{Level, Words};
 
 /// How old a last copy is that is told of.
 const LONG_NANOS: u64 = 1_000_000_000;
 /// Where the page says how processes ended.
 pub(super) const PROCESSES: &str = "processes";
 
-/// How programs ended that `p2pshim run` ran, if not well: the worst of them.
-pub(super) fn ended(report: &Report) -> Option<Sentence> {
+/// How programs ended that `p2pshim run` ran, if not well: the worst of them, if that is of this level.
+pub(super) fn ended(report: &Report, level: Level) -> Option<Words> {
     let how = |run: &Run| match (&run.end.signal, run.end.code) {
-        (Some(signal), _) => Some((Level::Bad, ENDED, format!("was ended by {signal}"))),
-        (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, FAILED, format!("ended with exit {code}"))),
+        (Some(signal), _) => Some((Level::Bad, format!("was ended by {signal}"))),
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) => Some((Level::Warn, format!("ended with exit {code}"))),
         _ => None,
     };
     let has_program = |run: &Run| report.processes().any(|file| file.is_program && run.files.contains(&file.index));
     let is_alone = !has_several_programs(report);
     let runs = report.runs.iter().filter(|run| is_alone || !has_program(run));
     let mut ends: Vec<_> = runs.filter_map(|run| Some((how(run)?, run))).collect();
-    ends.sort_by_key(|((level, ..), _)| *level as u8);
+    ends.sort_by_key(|((level, _), _)| *level);
     let others = match ends.len().saturating_sub(1) {
         0 => String::new(),
         1 => "; another run did not end well either".to_owned(),
         more => format!("; {more} other runs did not end well either"),
     };
-    let ((level, word, how), run) = ends.into_iter().next()?;
-    let text = format!("{} {how}{others}.", program(run));
-    Some(Sentence::new(level, word, text).more(waited(report)).section(PROCESSES))
+    let ((worst, how), run) = ends.into_iter().next()?;
+    (worst == level).then(|| Words::from(format!("{} {how}{others}.", program(run))).more(waited(report)))
 }
 
 /// How long before the end a process copied last that did not exit, if that is long: it may have waited for it.
@@ -77,8 +77,18 @@ pub(super) fn program(run: &Run) -> &str {
     name.filter(|name| !name.is_empty()).unwrap_or("The program")
 }
 
-/// How processes ended: of one run those that are not its program, of several programs all.
-pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
+/// The worst end of processes, as far as it is known.
+#[derive(PartialEq, Eq)]
+pub(super) enum Worst {
+    Killed,
+    /// With an exit status that is not 0, or in a way that is not known.
+    Failed,
+    /// None has, as far as can be seen.
+    Unseen,
+}
+
+/// How processes ended, if that is the worst of it: of one run those that are not its program, of several programs all.
+pub(super) fn ended_elsewhere(report: &Report, worst: &Worst) -> Option<Words> {
     let several = has_several_programs(report);
     let is_meant = |file: &&File| file.end.how != How::Exec && (several || !file.is_program);
     let known: Vec<&File> = report.processes().filter(is_meant).collect();
@@ -122,12 +132,15 @@ pub(super) fn ended_elsewhere(report: &Report) -> Option<Sentence> {
         &|_| "has not called `exit`; whether it still runs cannot be seen from here".to_owned(),
         "have not called `exit`; whether they still run cannot be seen from here",
     );
-    let word = if killed.is_none() && failed.is_none() && gone.is_none() { "No exit" } else { ENDED };
-    let level = if killed.is_some() { Level::Bad } else { Level::Warn };
+    let is = match (&killed, failed.is_some() || gone.is_some()) {
+        (Some(_), _) => Worst::Killed,
+        (None, true) => Worst::Failed,
+        (None, false) => Worst::Unseen,
+    };
     let said: Vec<String> = [failed, killed, gone, not_seen].into_iter().flatten().collect();
-    let text = Some(said.join(", and ")).filter(|text| !text.is_empty())?;
+    let text = Some(said.join(", and ")).filter(|text| !text.is_empty() && is == *worst)?;
     let more = if several { waited(report) } else { String::new() };
-    Some(Sentence::new(level, word, format!("{}.", capital(&text))).more(more).section(PROCESSES))
+    Some(Words::from(format!("{}.", capital(&text))).more(more))
 }
 
 /// The fact that processes have in common; or a word for the facts that are alike, and how many of them have which.
@@ -178,7 +191,7 @@ fn has_several_programs(report: &Report) -> bool {
 }
 
 /// Processes that have not ended yet.
-pub(super) fn running(report: &Report) -> Option<Sentence> {
+pub(super) fn running(report: &Report) -> Option<Words> {
     let runs = |file: &File| file.end.how == How::Running;
     let text = match report.processes().filter(|file| runs(file)).count() {
         0 => return None,
@@ -186,24 +199,22 @@ pub(super) fn running(report: &Report) -> Option<Sentence> {
         several => format!("{several} processes still run; these are their numbers so far."),
     };
     let last = last_copy(report, runs, ["", "ago"]);
-    Some(Sentence::new(Level::Note, RUNNING, text).more(last).section(PROCESSES))
+    Some(Words::from(text).more(last))
 }
 
 /// Traces that their processes have only just made.
-pub(super) fn begun(report: &Report) -> Option<Sentence> {
+pub(super) fn begun(report: &Report) -> Option<String> {
     let begun = report.files.iter().filter(|file| file.is_begun).count() as u64;
     let all = report.files.len();
-    let text = match begun {
-        0 => return None,
-        1 => format!("1 of {all} traces has no call yet: its process has just begun it, or ended while it did so."),
-        _ => {
-            format!(
-                "{begun} of {all} traces have no call yet: their processes have just begun them, or ended while \
-                     they did so."
-            )
+    match begun {
+        0 => None,
+        1 => {
+            Some(format!("1 of {all} traces has no call yet: its process has just begun it, or ended while it did so."))
         }
-    };
-    Some(Sentence::new(Level::Note, BEGUN, text).section(PROCESSES))
+        _ => Some(format!(
+            "{begun} of {all} traces have no call yet: their processes have just begun them, or ended while they did so."
+        )),
+    }
 }
 
 /// As a sentence begins.
@@ -212,65 +223,79 @@ fn capital(text: &str) -> String {
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
-/// Calls that have not returned, or had not when their process ended.
-pub(super) fn never_returned(report: &Report) -> Option<Sentence> {
-    let file = |call: &Call| report.files.get(call.file);
-    let may_run = |call: &&Call| file(call).is_some_and(|file| file.may_run);
-    let runs = |call: &Call| file(call).is_some_and(|file| file.end.how == How::Running);
+/// The calls that hang, those first whose process is known not to run or to run.
+fn hung(report: &Report) -> Vec<&Call> {
+    let may_run = |call: &&Call| report.files.get(call.file).is_some_and(|file| file.may_run);
     let mut calls: Vec<&Call> = report.unfinished.iter().filter(|call| call.progress == Progress::Hangs).collect();
     calls.sort_by_key(may_run);
-    let Some(&first) = calls.first() else { return cut_off(report) };
+    calls
+}
+
+/// Calls that had not returned when the trace was read, of processes of which it is not known whether they run.
+pub(super) fn not_returned(report: &Report) -> Option<String> {
+    let calls = hung(report);
+    let first = calls.first().filter(|call| report.files.get(call.file).is_some_and(|file| file.may_run))?;
     let what = named(report, first);
-    let ended = file(first).filter(|file| file.end.how == How::Signal).and_then(|file| file.gone_after(first.started));
+    Some(match calls.len() {
+        1 => format!("A call had not returned when the trace was read: {what}."),
+        all => format!("{} calls had not returned when the trace was read, such as {what}.", count(all as u64)),
+    })
+}
+
+/// Calls that have not returned, or had not when their process ended.
+pub(super) fn never_returned(report: &Report) -> Option<Words> {
+    let calls = hung(report);
+    let &first = calls.first()?;
+    let file = report.files.get(first.file);
+    let runs = file.is_some_and(|file| file.end.how == How::Running);
+    let what = named(report, first);
+    let ended = file.filter(|file| file.end.how == How::Signal).and_then(|file| file.gone_after(first.started));
     let most = ended.filter(|_| first.age_ns.is_none());
-    let least = || file(first).map(|file| format!("at least {}", duration(file.lived_after(first.started))));
+    let least = || file.map(|file| format!("at least {}", duration(file.lived_after(first.started))));
     let age = first.age_ns.map(duration).or(most.map(|most| format!("up to {}", duration(most)))).or_else(least);
     let all = count(calls.len() as u64);
-    let (level, word, text) = match (calls.len(), age) {
-        (1, _) if may_run(&first) => {
-            (Level::Warn, "Not returned", format!("A call had not returned when the trace was read: {what}."))
-        }
-        (_, _) if may_run(&first) => {
-            let text = format!("{all} calls had not returned when the trace was read, such as {what}.");
-            (Level::Warn, "Not returned", text)
-        }
-        (1, Some(age)) if runs(first) => bad(format!("A call has not returned for {age}: {what}.")),
-        (1, Some(age)) => bad(format!("A call never returned, in {age}: {what}.")),
-        (1, None) => bad(format!("A call never returned: {what}.")),
-        (_, Some(age)) if runs(first) => bad(format!("{all} calls have not returned, one of them for {age}: {what}.")),
-        (_, Some(age)) => bad(format!("{all} calls never returned, one of them in {age}: {what}.")),
-        (_, None) => bad(format!("{all} calls never returned, such as {what}.")),
+    let text = match (calls.len(), age) {
+        (1, Some(age)) if runs => format!("A call has not returned for {age}: {what}."),
+        (1, Some(age)) => format!("A call never returned, in {age}: {what}."),
+        (1, None) => format!("A call never returned: {what}."),
+        (_, Some(age)) if runs => format!("{all} calls have not returned, one of them for {age}: {what}."),
+        (_, Some(age)) => format!("{all} calls never returned, one of them in {age}: {what}."),
+        (_, None) => format!("{all} calls never returned, such as {what}."),
     };
     let more = if most.is_some() {
         "The time is shorter if the process became another program before it was ended."
     } else {
         ""
     };
-    Some(Sentence::new(level, word, text).more(more).section("unfinished"))
+    Some(Words::from(text).more(more))
 }
 
-/// Calls in which processes ended, after a short time or one that is not known: they need not hang.
-fn cut_off(report: &Report) -> Option<Sentence> {
-    let file = |call: &Call| report.files.get(call.file);
-    // A call that a running process is still in is listed elsewhere.
-    let runs = |call: &&Call| file(call).is_some_and(|file| file.end.how == How::Running);
-    let of = |progress| report.unfinished.iter().filter(move |call| call.progress == progress && !runs(call));
-    let calls: Vec<&Call> = of(Progress::CutOff).collect();
-    let section = "unfinished";
-    let Some(&first) = calls.first() else {
-        let first = of(Progress::UnderWay).next()?;
-        let most = || Some(format!(", within {}", duration(file(first)?.gone_after(first.started)?)));
-        let age = first.age_ns.map(|age| format!(", after {}", duration(age))).or_else(most).unwrap_or_default();
-        let left = left(report, &[first]);
-        let calls = match of(Progress::UnderWay).count() {
-            1 => format!("a call{age}: "),
-            all => format!("{} calls, one of them{}: ", count(all as u64), age.trim_start_matches(',')),
-        };
-        let text = format!("{} {left} in {calls}{}.", a_process(report), named(report, first));
-        return Some(Sentence::new(Level::Note, CUT_OFF, text).section(section));
+/// Calls in which processes ended; one that a running process is still in is listed elsewhere.
+fn ended_in(report: &Report, progress: Progress) -> Vec<&Call> {
+    let runs = |call: &&Call| report.files.get(call.file).is_some_and(|file| file.end.how == How::Running);
+    report.unfinished.iter().filter(|call| call.progress == progress && !runs(call)).collect()
+}
+
+/// Calls in which processes ended after a short time: they need not hang.
+pub(super) fn under_way(report: &Report) -> Option<String> {
+    let calls = ended_in(report, Progress::UnderWay);
+    let &first = calls.first()?;
+    let most = || Some(format!(", within {}", duration(report.files.get(first.file)?.gone_after(first.started)?)));
+    let age = first.age_ns.map(|age| format!(", after {}", duration(age))).or_else(most).unwrap_or_default();
+    let left = left(report, &[first]);
+    let calls = match calls.len() {
+        1 => format!("a call{age}: "),
+        all => format!("{} calls, one of them{}: ", count(all as u64), age.trim_start_matches(',')),
     };
+    Some(format!("{} {left} in {calls}{}.", a_process(report), named(report, first)))
+}
+
+/// Calls in which processes ended after a time that is not known.
+pub(super) fn cut_off(report: &Report) -> Option<Words> {
+    let calls = ended_in(report, Progress::CutOff);
+    let &first = calls.first()?;
     let what = named(report, first);
-    let until = file(first).and_then(|file| file.run_ended);
+    let until = report.files.get(first.file).and_then(|file| file.run_ended);
     let (when, which) = match (until, calls.len()) {
         (Some(end), 1) => {
             let side = if end < first.started { "after" } else { "before" };
@@ -285,12 +310,9 @@ fn cut_off(report: &Report) -> Option<Sentence> {
     let text = format!("{who} {} in {in_what}{when}{which}{what}.", left(report, &calls));
     let them = if calls.len() == 1 { "it" } else { "they" };
     let more = format!("How long {them} had taken is not known, nor whether {them} would have returned.");
-    let hint = if report.runs.iter().any(|run| run.end.how != How::Unknown) {
-        ""
-    } else {
-        " `p2pshim run` records how and when its program ends."
-    };
-    Some(Sentence::new(Level::Warn, CUT_OFF, text).more(format!("{more}{hint}")).section(section))
+    let is_known = report.runs.iter().any(|run| run.end.how != How::Unknown);
+    let hint = if is_known { "" } else { "`p2pshim run` records how and when its program ends." };
+    Some(Words::from(text).more(more).and(hint))
 }
 
 /// A call with what it copies, and of several processes which one made it.
@@ -316,11 +338,6 @@ pub(super) fn left(report: &Report, calls: &[&Call]) -> &'static str {
     }
 }
 
-const CUT_OFF: &str = "Cut off";
-pub(super) const FAILED: &str = "Failed";
-/// A signal has ended it.
-pub(super) const ENDED: &str = "Ended";
-
 /// How a process ended that has a status.
 fn exited(end: &End) -> String {
     let code = end.code.unwrap_or_default();
@@ -328,21 +345,16 @@ fn exited(end: &End) -> String {
 }
 
 /// How programs ended of which no call was seen, if not well.
-pub(super) fn unseen(report: &Report) -> Option<Sentence> {
+pub(super) fn unseen(report: &Report) -> Option<String> {
     let has_failed = |it: &&Unseen| it.end.signal.is_some() || it.end.code.is_some_and(|code| code != 0);
     let failed: Vec<&Unseen> = report.unseen.iter().filter(has_failed).collect();
     let worst = failed.iter().min_by_key(|it| it.end.signal.is_none())?;
     let how = worst.end.signal.as_ref().map_or_else(|| exited(&worst.end), |signal| format!("was ended by {signal}"));
     let worst = format!("{} {how}", worst.command.join(" "));
-    let text = match failed.len() {
+    Some(match failed.len() {
         1 => format!("A program of which no call was seen did not end well: {worst}."),
         all => {
             format!("{} programs of which no call was seen did not end well, for example: {worst}.", count(all as u64))
         }
-    };
-    Some(Sentence::new(Level::Warn, FAILED, text).section(PROCESSES))
-}
-
-fn bad(text: String) -> (Level, &'static str, String) {
-    (Level::Bad, "Never returned", text)
+    })
 }

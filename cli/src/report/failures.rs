@@ -1,12 +1,12 @@
 //! Calls without a record that have failed: whose context was lost, and what else kept a program from its work.
 
 use super::model::{Error, Failure, Report};
-use super::sentence::{Level, Sentence};
 use super::symbols::UNKNOWN;
+use crate::judge::{Level, Row, Words};
 
 /// A kind of failure: a word for it, which functions (part of a name, empty for all) and codes it is, the sentence behind "returned N (name)", and
 /// what to do. The first row that fits counts.
-type Row = (&'static str, &'static str, &'static [i32], &'static str, &'static str);
+type Kind = (&'static str, &'static str, &'static [i32], &'static str, &'static str);
 
 const LOST: &str = "Context lost";
 const NO_ACCESS: &str = "No access";
@@ -24,10 +24,7 @@ const TOO_LATE: &str = "Too late";
 /// The row about memory that the current GPU may not set: it fits only where another GPU is known to have the memory.
 const MEMSET: &str = "emset";
 
-/// The words of all sentences but those about lost contexts, which are the worst anyway.
-pub(super) const WORDS: [&str; 5] = [NO_ACCESS, CAPTURE, NO_GPUS, NOT_CLOSED, TOO_LATE];
-
-const ROWS: &[Row] = &[
+const KINDS: &[Kind] = &[
     (
         NO_GPUS,
         "",
@@ -158,24 +155,20 @@ struct Told<'a> {
     place: String,
 }
 
-/// The row that a failure is of, and its place.
-fn place(function: &str, code: i32) -> Option<(usize, &'static Row)> {
-    ROWS.iter().enumerate().find(|(_, (_, part, codes, ..))| function.contains(part) && codes.contains(&code))
-}
-
-fn row(function: &str, code: i32) -> Option<&'static Row> {
-    place(function, code).map(|(_, row)| row)
+/// The kind of a failure.
+fn kind(function: &str, code: i32) -> Option<&'static Kind> {
+    KINDS.iter().find(|(_, part, codes, ..)| function.contains(part) && codes.contains(&code))
 }
 
 /// The meanings of a code: part of the names of the functions that they are about, empty for all; the meaning; the remedy.
 pub(crate) fn meanings(code: i32) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let rows = ROWS.iter().filter(move |(.., codes, _, _)| codes.contains(&code));
-    rows.map(|&(_, function, _, why, remedy)| (function, why, remedy))
+    let kinds = KINDS.iter().filter(move |(.., codes, _, _)| codes.contains(&code));
+    kinds.map(|&(_, function, _, why, remedy)| (function, why, remedy))
 }
 
 /// Whether a sentence is about calls of this kind.
 pub(super) fn explains(error: &Error) -> bool {
-    error.numbering.usual(error.code).is_some_and(|code| row(&error.function, code).is_some())
+    error.numbering.usual(error.code).is_some_and(|code| kind(&error.function, code).is_some())
 }
 
 /// Whether it is about a check that found the code of a call about peer access.
@@ -189,7 +182,7 @@ pub(super) fn is_forgiven(failure: &Failure) -> bool {
 }
 
 /// The sentence about these.
-pub(super) fn forgiven(report: &Report) -> Option<Sentence> {
+pub(super) fn forgiven(report: &Report) -> Option<Words> {
     let all = || report.failures.iter().filter(|it| is_forgiven(it));
     let first = all().next()?;
     let of = |code| all().any(|it| it.code == code);
@@ -204,19 +197,25 @@ pub(super) fn forgiven(report: &Report) -> Option<Sentence> {
         first.from.in_short()
     );
     let more = "These calls had nothing to do. Without the option they fail.";
-    Some(Sentence::new(Level::Note, "Forgiven", text).more(more).section("errors"))
+    Some(Words::from(text).more(more))
 }
 
 /// Whether work of the program has failed, so that a context is of no use any more.
 pub(super) fn is_context_lost(report: &Report) -> bool {
-    let is_lost = |function: &str, code: i32| row(function, code).is_some_and(|row| row.0 == LOST);
+    let is_lost = |function: &str, code: i32| kind(function, code).is_some_and(|kind| kind.0 == LOST);
     let recorded = |error: &Error| error.numbering.usual(error.code).is_some_and(|code| is_lost(&error.function, code));
     report.errors.iter().any(recorded) || report.failures.iter().any(|it| is_lost(&it.function, it.code))
 }
 
-/// The sentences: of each row the first failure that is known.
-pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let mut told: Vec<((usize, &Row), Told)> = Vec::new();
+/// A row for each kind of failure: about the first one that is known. Any but a lost context, which is the worst anyway, may be why a program ended.
+pub(super) fn rows<'r>(ends: &'r [&'static str]) -> impl Iterator<Item = Row<'r, Report>> {
+    KINDS.iter().map(move |kind| match kind.0 {
+        LOST => Row::new(Level::Bad, LOST, move |it| words(it, kind)),
+        word => Row::new(Level::Warn, word, move |it| words(it, kind)).cause_of(ends),
+    })
+}
+
+fn words(report: &Report, of: &'static Kind) -> Option<Words> {
     let noted = report.failures.iter().map(|Failure { function, code, name, gpu, memory_gpu, from, .. }| Told {
         function,
         code: *code,
@@ -231,32 +230,23 @@ pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
         let code = error.numbering.usual(error.code)?;
         Some(Told { function: &error.function, code, name: error.name.as_deref(), gpu: None, memory_gpu: None, place })
     });
-    for failure in noted.chain(recorded) {
-        let Some(place) = place(failure.function, failure.code) else { continue };
-        let is_elsewhere = failure.gpu.is_some() && failure.memory_gpu.is_some_and(|gpu| Some(gpu) != failure.gpu);
-        if place.1.1 == MEMSET && !is_elsewhere {
-            continue;
-        }
-        if told.iter().all(|((other, _), _)| *other != place.0) {
-            told.push((place, failure));
-        }
-    }
-    told.sort_by_key(|((place, _), _)| *place);
-    told.into_iter().map(|((_, row), failure)| sentence(report, row, &failure)).collect()
-}
-
-fn sentence(report: &Report, &(word, _, _, why, remedy): &Row, told: &Told) -> Sentence {
+    let is_meant = |it: &Told| {
+        let is_elsewhere = it.gpu.is_some() && it.memory_gpu.is_some_and(|gpu| Some(gpu) != it.gpu);
+        kind(it.function, it.code).is_some_and(|kind| std::ptr::eq(kind, of)) && (of.1 != MEMSET || is_elsewhere)
+    };
+    let told = noted.chain(recorded).find(is_meant)?;
+    let (word, _, _, why, remedy) = *of;
     let name = told.name.map(|name| format!(" ({name})")).unwrap_or_default();
     let at = if told.place.is_empty() || told.place == UNKNOWN { String::new() } else { format!(" at {}", told.place) };
     let call = format!("{} returned {}{name}{at}: {why}", told.function, told.code);
-    let (level, text) = match (word, told.gpu) {
+    let text = match (word, told.gpu) {
         (NO_ACCESS, Some(gpu)) if let Some(of) = told.memory_gpu => {
             let [current, of] = [gpu, of].map(|gpu| report.label(gpu));
-            (Level::Warn, format!("{call} ({current} was current, and {of} has the memory)."))
+            format!("{call} ({current} was current, and {of} has the memory).")
         }
-        (LOST, Some(gpu)) => (Level::Bad, format!("A context was lost ({} was current): {call}.", report.label(gpu))),
-        (LOST, None) => (Level::Bad, format!("A context was lost: {call}.")),
-        _ => (Level::Warn, format!("{call}.")),
+        (LOST, Some(gpu)) => format!("A context was lost ({} was current): {call}.", report.label(gpu)),
+        (LOST, None) => format!("A context was lost: {call}."),
+        _ => format!("{call}."),
     };
     let refused = report.findings.iter().find(|it| REFUSALS.contains(&it.rule.as_str()));
     let remedy = match refused.filter(|_| word == LOST && ACCESSES.contains(&told.code)) {
@@ -266,7 +256,7 @@ fn sentence(report: &Report, &(word, _, _, why, remedy): &Row, told: &Told) -> S
         ),
         None => remedy.to_owned(),
     };
-    Sentence::new(level, word, text).more(remedy)
+    Some(Words::from(text).more(remedy))
 }
 
 /// Rules by which p2pshim refuses access, and the codes of contexts that are lost where a kernel uses memory without it.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::model::Report;
-use super::sentence::Sentence;
 use super::verdict;
+use crate::judge::Sentence;
 
 /// The output of `p2pshim report --json`: one JSON object. Times are nanoseconds since 1970, UTC, unless a
 /// name ends with `_ns` (nanoseconds) or says `seconds`. Fields are never renamed within a version; new ones

@@ -1,63 +1,49 @@
 //! Accesses to memory that nothing orders: what `p2pshim run --order` finds.
 
 use super::model::{Race, RaceSide, Report, Suppressed};
-use super::sentence::{Level, NAMED, Sentence};
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted};
+use crate::judge::Words;
 
 /// The findings that a race has too: its sentence says more.
 pub(super) const RULES: [&str; 5] =
     ["P2P-race", "P2P-possible-race", "P2P-lifetime", "P2P-ordered-by-staging", "P2P-order-enforced"];
 
-const RACE: &str = "Race";
-const LIFETIME: &str = "Freed too early";
-const POSSIBLE: &str = "Possible race";
-const ENFORCED: &str = "Wait added";
-const STAGED: &str = "Ordered by staging";
-const SUPPRESSED: &str = "Suppressed";
-
-/// The sentences: of each kind the first pairs of places.
-pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let kinds = [
-        ("race", RACE, Level::Bad, NAMED),
-        ("lifetime", LIFETIME, Level::Bad, NAMED),
-        ("possible race", POSSIBLE, Level::Warn, 1),
-        ("enforced", ENFORCED, Level::Warn, NAMED),
-        ("ordered by staging", STAGED, Level::Note, 1),
-    ];
-    let mut said = Vec::new();
-    for (kind, word, level, named) in kinds {
-        let races: Vec<&Race> = report.races.iter().filter(|race| race.level == kind).collect();
-        said.extend(races.iter().take(named).map(|race| sentence(report, race, (word, level))));
-        if let Some(last) = said.last_mut()
-            && let Some(more @ 1..) = races.len().checked_sub(named)
-        {
-            let remedy = last.more.take().unwrap_or_default();
-            last.more = Some(format!("{remedy} {} of this kind in the list.", counted(more as u64, "more pair")));
-        }
+/// The sentences about races of a level: the first pairs of places.
+pub(super) fn of_level(report: &Report, level: &str, named: usize) -> Vec<Words> {
+    let races: Vec<&Race> = report.races.iter().filter(|race| race.level == level).collect();
+    let mut said: Vec<Words> = races.iter().take(named).map(|race| words(report, race)).collect();
+    if let Some(more @ 1..) = races.len().checked_sub(named) {
+        let last = said.pop();
+        said.extend(last.map(|it| it.and(&format!("{} of this kind in the list.", counted(more as u64, "more pair")))));
     }
-    said.extend(suppressed(report));
     said
 }
 
 /// How many races are left out, and why.
-fn suppressed(report: &Report) -> Option<Sentence> {
+pub(super) fn suppressed(report: &Report) -> Option<String> {
     let pairs = report.suppressed.iter().map(|it| it.pairs).sum::<u64>();
     let by = |it: &Suppressed| format!("{} by `{}` ({})", count(it.pairs), it.by, it.reason);
     let by: Vec<_> = report.suppressed.iter().map(by).collect();
     let text = format!("Suppressed: {} of places without order: {}.", counted(pairs, "pair"), by.join(", "));
-    (pairs > 0).then(|| Sentence::new(Level::Note, SUPPRESSED, text))
+    (pairs > 0).then_some(text)
 }
 
-fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) -> Sentence {
-    let Race { first, second, .. } = race;
+fn words(report: &Report, race: &Race) -> Words {
+    let Race { level, first, second, .. } = race;
     let gpu = race.gpu.map(|gpu| format!(" on {}", report.label(gpu))).unwrap_or_default();
-    let order = match word {
-        STAGED => {
-            "and the two are ordered only because a copy is staged, or because p2pshim keeps its waits: a race once the program enables peer access"
+    const NO_ORDER: &str = "and nothing orders the two";
+    let (word, order) = match level.as_str() {
+        "ordered by staging" => (
+            "Ordered by staging",
+            "and the two are ordered only because a copy is staged, or because p2pshim keeps its waits: a race once the program enables peer access",
+        ),
+        "enforced" => {
+            ("Wait added", "and p2pshim has made the later access wait for the earlier one: the program does not")
         }
-        ENFORCED => "and p2pshim has made the later access wait for the earlier one: the program does not",
-        _ => "and nothing orders the two",
+        "lifetime" => ("Freed too early", NO_ORDER),
+        "possible race" => ("Possible race", NO_ORDER),
+        _ => ("Race", NO_ORDER),
     };
     let text = format!(
         "{word}: {} {} {}{gpu} that {} {}, {order}.",
@@ -67,7 +53,7 @@ fn sentence(report: &Report, race: &Race, (word, level): (&'static str, Level)) 
         on_stream(first),
         first.verb,
     );
-    Sentence::new(level, word, text).more(remedy(race)).section("races")
+    Words::from(text).more(remedy(race))
 }
 
 /// Whether both accesses are those of nodes of one graph.

@@ -1,8 +1,9 @@
 //! The words for copies between processes: who copied how much from or to whose memory.
 
 use super::model::{BetweenProcesses, Does, File, Pair, Report};
-use super::sentence::{Level, Sentence, at_least, copies};
+use super::sentence::{at_least, copies};
 use super::term::{bytes, count, counted};
+use crate::judge::Words;
 
 /// Rows that a sentence names.
 const NAMED: usize = 3;
@@ -65,7 +66,7 @@ fn place(report: &Report, row: &BetweenProcesses) -> String {
 }
 
 /// The sentence about them.
-pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+pub(super) fn sentence(report: &Report) -> Option<Words> {
     let mut rows: Vec<&BetweenProcesses> = report.between_processes.iter().filter(|row| row.bytes > 0).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
     let sum = |is_meant: &dyn Fn(&BetweenProcesses) -> bool| {
@@ -97,11 +98,11 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
             )
         }
     };
-    Some(Sentence::new(Level::Note, "Processes", at_least(report, text)).more(more).section("between-processes"))
+    Some(Words::from(at_least(report, text)).more(more))
 }
 
 /// The sentence about memory that was used when its owner had freed it.
-pub(super) fn freed(report: &Report) -> Option<Sentence> {
+pub(super) fn freed(report: &Report) -> Option<Words> {
     let rows = || report.between_processes.iter().filter(|row| row.freed > 0);
     let named = rows().max_by_key(|row| row.freed)?;
     let other = if named.does == Does::Pull { named.src_file } else { named.dst_file };
@@ -112,11 +113,11 @@ pub(super) fn freed(report: &Report) -> Option<Sentence> {
         owner(report, other)
     );
     let more = "The bytes may be other memory's by then. Have the owner keep the memory until the other process has closed it.";
-    Some(Sentence::new(Level::Bad, "Data at risk", text).more(more).section("between-processes"))
+    Some(Words::from(text).more(more))
 }
 
 /// The sentence about memory that is kept open although its owner has freed it.
-pub(super) fn never_closed(report: &Report) -> Option<Sentence> {
+pub(super) fn never_closed(report: &Report) -> Option<Words> {
     // A trace that is full may lack that it was closed, and who runs may still close it.
     let is_known = |file: &&File| file.dropped == 0 && file.is_whole && !file.running && !file.may_run;
     let files: Vec<&File> = report.processes().filter(is_known).filter(|file| file.never_closed.0 > 0).collect();
@@ -134,11 +135,11 @@ pub(super) fn never_closed(report: &Report) -> Option<Sentence> {
         bytes(size)
     );
     let more = "Call cudaIpcCloseMemHandle before the owner frees the memory.";
-    Some(Sentence::new(Level::Note, "Kept open", text).more(more).section("between-processes"))
+    Some(Words::from(text).more(more))
 }
 
 /// The sentence about a rank that may work on the GPU of another one: neither copies anything between GPUs.
-pub(super) fn on_one_gpu(report: &Report) -> Option<Sentence> {
+pub(super) fn on_one_gpu(report: &Report) -> Option<Words> {
     let is_meant = |file: &File| file.rank.is_some() && file.copies == 0 && file.copies_of_unknown_devices == 0;
     let mut found = report.processes().filter(|file| is_meant(file)).filter_map(|file| {
         let (owner, ordinal) = file.may_share_gpu?;
@@ -155,7 +156,7 @@ pub(super) fn on_one_gpu(report: &Report) -> Option<Sentence> {
         report.name(owner)
     );
     let more = "Copies within a GPU are not counted. If each rank is to have a GPU of its own: cudaSetDevice with the local rank, before all else.";
-    Some(Sentence::new(Level::Note, "One GPU", text).more(more).section("processes"))
+    Some(Words::from(text).more(more))
 }
 
 /// Bytes of the rows that are named.

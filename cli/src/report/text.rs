@@ -12,9 +12,9 @@ mod unfinished;
 use std::io::{self, Write};
 
 use super::model::Report;
-use super::sentence::{Level, Sentence};
 use super::term::{self, Style, clean};
 use super::verdict;
+use crate::judge::{Level, Sentence};
 
 /// Rows of a list that are shown.
 const SHOWN: usize = 20;

@@ -10,35 +10,19 @@ use super::failures;
 use super::judged::Judged;
 use super::lost::NO_RATE;
 use super::model::{Call, File, How, LostBy, Pair, Path, Report, Run, Share};
-use super::sentence::{DIRECT, Level, NOT_SEEN, Sentence, are_made, at_least, between, copies, nvlink};
+use super::sentence::{NOT_SEEN, are_made, at_least, between, copies, nvlink};
 use super::shared;
 use super::term::{bytes, count, counted, date, seconds};
+use crate::judge::Words;
 
-/// The word of a sentence that says of no copy that it was made.
-pub(super) const NO_COPIES: &str = "No copies";
 /// The remedy where copies are staged as the first of a pair again and again.
 pub(crate) const COUNTED_ANEW: &str = "p2pshim counts first copies for each pair of contexts, and anew when a context ends or access is disabled; on a stack below 64 KiB it enables nothing. Keep contexts and access, or enable access in the program before its copies.";
 const RETURNED: &str = "Copies are counted when their calls return; whether all were made is not known.";
 /// Reasons for staging that a sentence names.
 const NAMED: usize = 3;
 
-/// Which path what took, and what it rests on.
-pub(super) fn sentence(report: &Report) -> Option<Sentence> {
-    let sentence = copied(report).or_else(|| shared::sentence(report))?;
-    if !may_lack(report) {
-        return Some(sentence);
-    }
-    let more = sentence.more.as_ref().map_or_else(|| RETURNED.to_owned(), |more| format!("{more} {RETURNED}"));
-    Some(sentence.more(more))
-}
-
-/// The sentence about copies between processes, if the first one is about others.
-pub(super) fn between_processes(report: &Report) -> Option<Sentence> {
-    copied(report).and_then(|_| shared::sentence(report))
-}
-
 /// A process that has copied as many bytes to the host as another has copied from there, if no copy between GPUs is known.
-pub(super) fn hop(report: &Report) -> Option<Sentence> {
+pub(super) fn hop(report: &Report) -> Option<Words> {
     const LEAST: u64 = 1 << 20;
     let is_whole = report.filter.is_none() && !report.is_at_least() && report.runs.len() < 2;
     if !is_whole || report.gpus.len() < 2 || !bounces::others(report).is_empty() {
@@ -57,7 +41,7 @@ pub(super) fn hop(report: &Report) -> Option<Sentence> {
         bytes(from.to_host_bytes)
     );
     let more = "cudaIpcOpenMemHandle lets a process copy from another's GPU memory directly; NCCL and UCX do so where `p2pshim doctor` finds a path.";
-    Some(Sentence::new(Level::Note, "Through the host", text).more(more).section("processes"))
+    Some(Words::from(text).more(more))
 }
 
 /// Whether there is a sign that copies that were counted may not have been made.
@@ -73,10 +57,6 @@ fn may_lack(report: &Report) -> bool {
 /// Whether earlier work of the program has failed: then all that was queued in its context has.
 fn has_died(report: &Report) -> bool {
     failures::is_context_lost(report) || report.findings.iter().any(|it| it.rule == "P2P-graph-access-lost")
-}
-
-fn say(report: &Report, level: Level, word: &'static str, text: String) -> Sentence {
-    Sentence::new(level, word, at_least(report, text)).section("pairs")
 }
 
 /// Bytes of some class between different GPUs that are known.
@@ -96,8 +76,51 @@ pub(super) fn of_unknown_devices(report: &Report) -> u64 {
     report.processes().map(|file| file.copies_of_unknown_devices).fold(0, u64::saturating_add)
 }
 
-/// The sentence that there were no copies, as far as that is known.
-fn nothing_copied(report: &Report) -> Sentence {
+/// The facts about copies on which several rows rest.
+struct Copied<'a> {
+    report: &'a Report,
+    /// Pairs with copies by single calls.
+    made: Vec<&'a Pair>,
+    direct: u64,
+    staged: Vec<Staged>,
+}
+
+impl<'a> Copied<'a> {
+    fn of(report: &'a Report) -> Self {
+        let direct = bytes_of(report, |class| class == Class::Direct);
+        Self { report, made: bounces::others(report), direct, staged: staged(report) }
+    }
+
+    /// Whether at most the first copies of pairs were staged.
+    fn are_first(&self) -> bool {
+        self.staged.iter().all(|it| it.is_first)
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        self.staged.iter().find_map(|it| it.advice)
+    }
+
+    /// Bytes that were copied neither directly nor staged, if that is all there is.
+    fn others(&self) -> Option<u64> {
+        let is_all = self.direct == 0 && self.staged.is_empty() && broken::staged_bytes(self.report) == 0;
+        let own = bounces::bytes_of_others(&self.made).saturating_sub(shared::bytes_apart(self.report));
+        Some(own).filter(|&own| is_all && own > 0)
+    }
+
+    /// Words with what they rest on, behind the advice.
+    fn say(&self, text: String, advice: &str) -> Words {
+        let words = Words::from(at_least(self.report, text)).more(advice);
+        words.and(&unverified(self.report).unwrap_or_default()).and(returned(self.report))
+    }
+}
+
+/// The words that copies that were counted may not have been made, if that is so.
+fn returned(report: &Report) -> &'static str {
+    if may_lack(report) { RETURNED } else { "" }
+}
+
+/// There were no copies, as far as that is known.
+pub(super) fn nothing_copied(report: &Report) -> Option<Words> {
     // A sentence about NVLink is to follow at once, and says what is not seen.
     let has_failed = report.errors.iter().any(|error| error.function.contains("Memcpy"));
     let seen = match &report.filter {
@@ -108,56 +131,32 @@ fn nothing_copied(report: &Report) -> Sentence {
     let fits = if report.filter.is_some() { " that fits" } else { "" };
     let more = if seen == "was seen" && nvlink(report).is_none() { NOT_SEEN } else { "" };
     let other = if bounces::are_known(report) { "other " } else { "" };
-    Sentence::new(Level::Note, NO_COPIES, format!("No {other}copy between GPUs{fits} {seen}.")).more(more)
+    let words = Words::from(format!("No {other}copy between GPUs{fits} {seen}.")).more(more).and(returned(report));
+    bounces::others(report).is_empty().then_some(words)
 }
 
-fn copied(report: &Report) -> Option<Sentence> {
-    let made = bounces::others(report);
-    if made.is_empty() {
-        return Some(nothing_copied(report));
-    }
-    let total = bounces::bytes_of_others(&made);
-    let direct = bytes_of(report, |class| class == Class::Direct);
-    let (staged, copies) = (staged(report), copies(report));
-    if report.lost.could_be_direct_bytes > 0 {
-        return Some(slow(report, direct, &staged));
-    }
-    if total == 0 {
-        return Some(none_finished(report));
-    }
-    let own = total.saturating_sub(shared::bytes_apart(report));
-    let known = || made.iter().filter(|pair| !shared::is_unknown(report, pair));
-    let are_first = staged.iter().all(|it| it.is_first);
-    let advice = staged.iter().find_map(|it| it.advice).unwrap_or_default();
-    let level = if advice.is_empty() { Level::Note } else { Level::Warn };
-    let blocked = broken::staged_bytes(report);
-    let word = match (are_first, direct) {
-        (true, 0) => "Few copies",
-        (true, _) => DIRECT,
-        (false, _) => "Staged",
+/// All copies were within GPUs, or it is only known that there are some.
+pub(super) fn only_copied(report: &Report) -> Option<Words> {
+    let copied = Copied::of(report);
+    let own = copied.others()?;
+    let known = || copied.made.iter().filter(|pair| !shared::is_unknown(report, pair));
+    let gpus = match (known().count(), known().any(|pair| shared::may_be_shared(report, pair.src))) {
+        (1, true) => "one GPU, of one process or between two",
+        (1, false) => "one GPU",
+        (_, true) => "GPUs, of one process or between two",
+        (_, false) => "GPUs",
     };
-    let of_copies = if direct == 0 { format!(" of {copies}") } else { String::new() };
-    let sentence = match (direct, listed(&staged, &of_copies)) {
-        (0, None) if blocked > 0 || own == 0 => return None,
-        (0, None) if known().all(|pair| pair.src == pair.dst) => {
-            let gpus = match (known().count(), known().any(|pair| shared::may_be_shared(report, pair.src))) {
-                (1, true) => "one GPU, of one process or between two",
-                (1, false) => "one GPU",
-                (_, true) => "GPUs, of one process or between two",
-                (_, false) => "GPUs",
-            };
-            say(report, Level::Note, "Copied", format!("{} of {copies} were within {gpus}.", bytes(own)))
-        }
-        (0, None) => {
-            let text = format!("{} of {copies} are known, none of it known to be staged.", bytes(own));
-            say(report, Level::Note, "Copied", text)
-        }
-        (0, Some(staged)) => say(report, level, word, format!("{staged}.")),
-        (direct, Some(more)) if !are_first => {
-            say(report, level, word, format!("{}; {more}.", were_direct(report, direct)))
-        }
-        (direct, more) => direct_only(report, direct, &staged, more),
+    let what = match known().all(|pair| pair.src == pair.dst) {
+        true => format!("were within {gpus}"),
+        false => "are known, none of it known to be staged".to_owned(),
     };
+    Some(copied.say(format!("{} of {} {what}.", bytes(own), copies(report)), ""))
+}
+
+/// Only the first copies of pairs were made.
+pub(super) fn only_first(report: &Report) -> Option<Words> {
+    let copied = Copied::of(report);
+    let text = listed(&copied.staged, &format!(" of {}", copies(report)))?;
     // One that was tested has got access, or will not.
     let can_be = |pair: &Pair| {
         pair.access != Some(false)
@@ -165,30 +164,58 @@ fn copied(report: &Report) -> Option<Sentence> {
             && !report.is_tested(pair)
             && pair.paths.iter().any(|path| path.taken.class() == Class::StartUp)
     };
-    let more = match word == "Few copies" && report.pairs.iter().any(can_be) {
+    let soon = match report.pairs.iter().any(can_be) {
         true => {
             "p2pshim enables a pair before its 17th copy, or the copy that takes it beyond 1 MiB, if test data \
              arrives."
         }
-        false => advice,
+        false => "",
     };
-    let more = [Some(more.to_owned()).filter(|more| !more.is_empty()), unverified(report)];
-    Some(sentence.more(more.into_iter().flatten().collect::<Vec<_>>().join(" ")))
+    (copied.direct == 0 && copied.are_first()).then(|| copied.say(format!("{text}."), soon))
 }
 
-/// The sentence about direct copies, beside which at most first copies were staged.
-fn direct_only(report: &Report, direct: u64, staged: &[Staged], more: Option<String>) -> Sentence {
-    let copies = copies(report);
-    let first = staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
-    let is_good = unclear_bytes(report) == 0 && first < direct && unverified(report).is_none() && are_made(report);
-    let tail = more.or_else(|| nothing_staged(report)).map(|tail| format!("; {tail}")).unwrap_or_default();
-    let (level, word) = if is_good { (Level::Good, "Fine") } else { (Level::Note, DIRECT) };
+/// Copies were staged, beside direct ones or alone: with advice, or without.
+pub(super) fn were_staged(report: &Report, is_advised: bool) -> Option<Words> {
+    let copied = Copied::of(report);
+    if copied.are_first() || copied.advice().is_some() != is_advised {
+        return None;
+    }
+    let text = match copied.direct {
+        0 => listed(&copied.staged, &format!(" of {}", copies(report)))?,
+        direct => format!("{}; {}", were_direct(report, direct), listed(&copied.staged, "")?),
+    };
+    Some(copied.say(format!("{text}."), copied.advice().unwrap_or_default()))
+}
+
+/// Direct copies, beside which at most first copies were staged.
+pub(super) fn only_direct(report: &Report) -> Option<Words> {
+    let copied = Copied::of(report);
+    let direct = Some(copied.direct).filter(|&direct| direct > 0 && copied.are_first())?;
+    let first = copied.staged.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+    let tail = listed(&copied.staged, "").or_else(|| nothing_staged(report));
+    let tail = tail.map(|tail| format!("; {tail}")).unwrap_or_default();
     let text = after_first(report, direct, first);
     let text = text.unwrap_or_else(|| match may_lack(report) {
-        true => format!("{} of {copies} were queued to go directly{tail}.{}", bytes(direct), of_kernels(report)),
+        true => {
+            format!("{} of {} were queued to go directly{tail}.{}", bytes(direct), copies(report), of_kernels(report))
+        }
         false => format!("{}{tail}.{}", were_direct(report, direct), of_kernels(report)),
     });
-    say(report, level, word, text)
+    Some(copied.say(text, ""))
+}
+
+/// These, if it is known of all copies that they were made, on paths that were verified.
+pub(super) fn well_direct(report: &Report) -> Option<Words> {
+    let first = staged(report).iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+    let is_most = first < bytes_of(report, |class| class == Class::Direct);
+    let is_well = is_most && unclear_bytes(report) == 0 && unverified(report).is_none() && are_made(report);
+    is_well.then(|| only_direct(report))?
+}
+
+/// Copies between processes: what they rest on stands with the first sentence about copies.
+pub(super) fn between_processes(report: &Report, has_others: bool) -> Option<Words> {
+    let words = shared::sentence(report)?;
+    Some(if has_others { words } else { words.and(returned(report)) })
 }
 
 /// A sentence if the check before the start tested copies only, and the program enables access itself: its kernels may use that access.
@@ -330,8 +357,8 @@ fn nothing_staged(report: &Report) -> Option<String> {
     Some("nothing was staged".to_owned())
 }
 
-/// Copies of which none has moved anything.
-fn none_finished(report: &Report) -> Sentence {
+/// No copy has moved anything.
+pub(super) fn none_finished(report: &Report) -> Option<Words> {
     let has_succeeded = report.pairs.iter().flat_map(|pair| &pair.paths).any(|path| path.calls > 0);
     let sum = |what: fn(&Pair) -> u64| report.pairs.iter().map(what).sum::<u64>();
     let (copies, failed) = (sum(|pair| pair.calls), sum(|pair| pair.errors));
@@ -345,7 +372,8 @@ fn none_finished(report: &Report) -> Sentence {
         failed if failed == copies => format!("All {} copies{between}{known} failed.", count(copies)),
         _ => format!("No copy{between} is known to have finished."),
     };
-    Sentence::new(Level::Note, NO_COPIES, text).section("pairs")
+    let total = bounces::bytes_of_others(&bounces::others(report));
+    (total == 0).then(|| Words::from(text).and(returned(report)))
 }
 
 /// The copies that were staged for one reason.
@@ -424,9 +452,10 @@ fn listed(all: &[Staged], of_copies: &str) -> Option<String> {
     Some(text)
 }
 
-/// The sentence about copies that could have been direct.
-fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
-    let lost = &report.lost;
+/// Copies could have been direct.
+pub(super) fn could_have_been_direct(report: &Report) -> Option<Words> {
+    let Copied { direct, staged: others, .. } = Copied::of(report);
+    let lost = Some(&report.lost).filter(|lost| lost.could_be_direct_bytes > 0)?;
     let pairs = || report.pairs.iter().filter(|pair| pair.paths.iter().any(|path| could_be_direct(pair, path)));
     let mut reasons: Vec<(Taken, u64)> = Vec::new();
     for pair in pairs() {
@@ -469,13 +498,13 @@ fn slow(report: &Report, direct: u64, others: &[Staged]) -> Sentence {
         None => format!(" How much longer that took is not known: {}.", lost.basis),
     };
     let took = took.unwrap_or_default();
-    for Staged { bytes: staged, why, .. } in others {
+    for Staged { bytes: staged, why, .. } in &others {
         more += &format!(" {} more were staged{why}.", bytes(*staged));
     }
     let staged = bytes(lost.could_be_direct_bytes);
     let in_runs = Judged::of(report).in_runs(report.shares.iter().filter(|it| is_avoidable(it)));
     let text = format!("{beside}{staged}{of_copies} were staged{in_runs} though CUDA offers a direct path{took}.");
-    say(report, Level::Warn, "Staged", text).more(more)
+    Some(Words::from(at_least(report, text)).more(more).and(returned(report)))
 }
 
 /// How much longer staging took, and in the process that it cost most.

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::model::{Origin, Report, Run, Site, Unshared};
 use super::names::Names;
-use super::sentence::{Level, Sentence};
 use super::term::{count, counted};
-
-pub(super) const NOT_SHARED: &str = "Not shared";
+use crate::judge::Words;
 
 /// Faults that a sentence names.
 const NAMED: usize = 2;
@@ -138,8 +136,8 @@ fn is_only_listed(row: &Unshared) -> bool {
     row.remedy == IMEX || row.code == 0
 }
 
-/// The sentence about the others.
-pub(super) fn sentence(report: &Report) -> Option<Sentence> {
+/// The others, which have a sentence.
+fn told(report: &Report) -> Vec<&Unshared> {
     // Fabric handles alone are of interest if a program has ended badly, and nothing else has failed.
     let has_failed = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
     let are_all = report.errors.is_empty() && report.failures.is_empty() && report.runs.iter().any(has_failed);
@@ -147,6 +145,32 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
     if rows.is_empty() && are_all {
         rows.extend(report.unshared.iter().filter(|row| row.code != 0));
     }
+    rows
+}
+
+/// Whether there is such a sentence.
+pub(super) fn has_failed(report: &Report) -> bool {
+    !told(report).is_empty()
+}
+
+/// Whether all of them are calls that give access to a pool: within a process memory is shared by rights alone.
+fn are_rights(rows: &[&Unshared]) -> bool {
+    rows.iter().all(|row| row.function == "cuMemPoolSetAccess" && row.remedy == PATH)
+}
+
+/// The sentence that pools got no access.
+pub(super) fn no_access(report: &Report) -> Option<Words> {
+    let rows = told(report);
+    are_rights(&rows).then(|| words(&rows, "to give access to a pool"))?
+}
+
+/// The sentence that processes do not share memory.
+pub(super) fn not_shared(report: &Report) -> Option<Words> {
+    let rows = told(report);
+    (!are_rights(&rows)).then(|| words(&rows, "to share memory between processes"))?
+}
+
+fn words(rows: &[&Unshared], what: &str) -> Option<Words> {
     let remedy = rows.first()?.remedy;
     let all: u64 = rows.iter().map(|row| row.count).sum();
     let mut told: Vec<String> = (rows.iter().take(NAMED))
@@ -156,13 +180,7 @@ pub(super) fn sentence(report: &Report) -> Option<Sentence> {
         told.push(format!("and {} more", count(more as u64)));
     }
     let calls = if all == 1 { "A call".to_owned() } else { format!("{} calls", count(all)) };
-    // Within a process memory is shared by rights alone.
-    let (what, level, word) = match rows.iter().all(|row| row.function == "cuMemPoolSetAccess" && row.remedy == PATH) {
-        true => ("to give access to a pool", Level::Warn, "No access"),
-        false => ("to share memory between processes", Level::Note, NOT_SHARED),
-    };
-    let text = format!("{calls} {what} failed: {}.", told.join("; "));
-    Some(Sentence::new(level, word, text).more(remedy).section("unshared"))
+    Some(Words::from(format!("{calls} {what} failed: {}.", told.join("; "))).more(remedy))
 }
 
 #[cfg(test)]
@@ -271,13 +289,13 @@ mod tests {
         ]);
         let rows: Vec<_> = report.unshared.iter().map(|row| (row.code, row.count, row.files.len())).collect();
         assert_eq!(rows, [(1, 6, 2), (101, 2, 2), (801, 18, 2)]);
-        let sentence = sentence(&report).unwrap();
+        let said = not_shared(&report).unwrap();
         assert_eq!(
-            sentence.text,
+            said.text,
             "8 calls to share memory between processes failed: memory of cuMemCreate has no IPC handle (cuIpcGetMemHandle, \
              6 calls); the memory is of a GPU that the process does not see (cuIpcOpenMemHandle, 2 calls)."
         );
-        assert_eq!(sentence.more.as_deref(), Some(ALLOCATE));
+        assert_eq!(said.more.as_deref(), Some(ALLOCATE));
     }
 
     #[test]
@@ -285,7 +303,7 @@ mod tests {
         let ended = |failures: &[(&str, i32, &str, u32)], code| {
             let end = crate::report::model::End { code: Some(code), ..Default::default() };
             let report = Report { runs: vec![Run { end, ..Run::default() }], ..report_of(failures) };
-            sentence(&report).map(|sentence| sentence.text)
+            not_shared(&report).map(|said| said.text)
         };
         let fabric = ("cuMemCreate", 801, "fabric", 1);
         assert!(ended(&[fabric], 1).is_some_and(|text| text.contains("there are no fabric handles here")));
@@ -296,8 +314,8 @@ mod tests {
 
     #[test]
     fn unshared_fabric_handles_and_addresses_inside_are_no_sentence() {
-        assert!(sentence(&report_of(&[("cuMemCreate", 801, "fabric", 1)])).is_none());
-        assert!(sentence(&report_of(&[("cuIpcGetMemHandle", 0, "inside", 1)])).is_none());
-        assert!(sentence(&report_of(&[])).is_none());
+        assert!(not_shared(&report_of(&[("cuMemCreate", 801, "fabric", 1)])).is_none());
+        assert!(not_shared(&report_of(&[("cuIpcGetMemHandle", 0, "inside", 1)])).is_none());
+        assert!(not_shared(&report_of(&[])).is_none());
     }
 }

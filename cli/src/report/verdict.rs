@@ -1,115 +1,170 @@
-//! The report in a few sentences, the worst first.
+//! The report in a few sentences, the worst first: the table of their rows, and the conditions of those about findings and errors.
 
 use std::collections::BTreeSet;
 
 use p2pshim_trace::{Class, Verified};
 
-use super::bounces::{self, BY_HAND};
+use super::bounces;
 use super::broken;
 use super::contexts;
-use super::ends::{self, PROCESSES};
+use super::ends::{self, PROCESSES, Worst};
 use super::failures;
 use super::judged::Judged;
 use super::model::{Error, Failure, Finding, Negative, Path, Report, Share};
 use super::order;
-use super::sentence::{BEGUN, DIRECT, Level, NAMED, NVLINK, RUNNING, Sentence, at_least, between, nvlink};
+use super::sentence::{NAMED, at_least, between, nvlink};
 use super::shared;
 use super::symbols::UNKNOWN;
 use super::term::{bytes, count, counted, few};
 use super::traffic;
 use super::unshared;
+use crate::judge::{Level, Row, Sentence, Words, evaluate};
+
+/// Names of rows that others refer to.
+const BY_SIGNAL: &str = "Ended by a signal";
+const BY_EXIT: &str = "Ended with an exit status";
+const KILLED: &str = "Others ended by a signal";
+const GONE: &str = "Others ended otherwise";
+const UNSEEN: &str = "Ended without calls";
+const RUNNING: &str = "Still runs";
+const BEGUN: &str = "Just begun";
+const EXPECTED: &str = "Expected errors";
+const SLOW_CALLS: &str = "Slow calls";
+const BY_HAND: &str = "By hand";
+const STAGED: &str = "Staged";
+const BETWEEN: &str = "Only between processes";
+/// Ends to which a failure before them may have led.
+const ENDS: [&str; 5] = [BY_SIGNAL, BY_EXIT, KILLED, GONE, UNSEEN];
+
+/// Groups of rows of which one is said: about calls in which processes ended, calls that failed, and paths of copies.
+const IN_CALLS: &str = "in calls";
+const FAILED: &str = "failed calls";
+const COPIES: &str = "copies";
+
+fn rows<'r>() -> Vec<Row<'r, Report>> {
+    of_program().into_iter().chain(of_calls()).chain(of_copies()).collect()
+}
+
+/// The rows about the trace, the program and its processes, and pairs that lose data.
+fn of_program<'r>() -> Vec<Row<'r, Report>> {
+    use Level::{Bad, Note, Warn};
+    let mut rows = vec![
+        Row::new(Warn, "Incomplete", gaps).section(PROCESSES).head(),
+        Row::new(Note, "Several runs", several).section(PROCESSES).head(),
+        Row::new(Bad, "Race", |it| order::of_level(it, "race", NAMED)).section("races"),
+        Row::new(Bad, "Freed too early", |it| order::of_level(it, "lifetime", NAMED)).section("races"),
+        Row::new(Warn, "Possible race", |it| order::of_level(it, "possible race", 1)).section("races"),
+        Row::new(Warn, "Wait added", |it| order::of_level(it, "enforced", NAMED)).section("races"),
+        Row::new(Note, "Ordered by staging", |it| order::of_level(it, "ordered by staging", 1)).section("races"),
+        Row::new(Note, "Suppressed", order::suppressed),
+    ];
+    rows.extend(failures::rows(&ENDS));
+    rows.extend([
+        Row::new(Bad, "Data wrong", broken::wrong_either_way).section("pairs"),
+        Row::new(Bad, "Data wrong", broken::at_risk).section("decisions"),
+        Row::new(Bad, "Ended", |it| ends::ended(it, Bad)).named(BY_SIGNAL).section(PROCESSES),
+        Row::new(Warn, "Failed", |it| ends::ended(it, Warn)).named(BY_EXIT).section(PROCESSES),
+        Row::new(Warn, "Not returned", ends::not_returned).one_of(IN_CALLS).section("unfinished"),
+        Row::new(Bad, "Never returned", ends::never_returned).one_of(IN_CALLS).section("unfinished"),
+        Row::new(Warn, "Cut off", ends::cut_off).one_of(IN_CALLS).section("unfinished"),
+        Row::new(Note, "Cut off", ends::under_way).one_of(IN_CALLS).section("unfinished"),
+        Row::new(Bad, "Ended", |it| ends::ended_elsewhere(it, &Worst::Killed)).named(KILLED).section(PROCESSES),
+        Row::new(Warn, "Ended", |it| ends::ended_elsewhere(it, &Worst::Failed)).named(GONE).section(PROCESSES),
+        Row::new(Warn, "No exit", |it| ends::ended_elsewhere(it, &Worst::Unseen)).section(PROCESSES),
+        Row::new(Warn, "Failed", ends::unseen).named(UNSEEN).section(PROCESSES),
+        Row::new(Bad, "Broken path", |it| broken::staged(it, false)).section("pairs"),
+        Row::new(Bad, "Broken path", |it| broken::staged(it, true)).section("pairs"),
+        Row::new(Bad, "Broken path", broken::unused).section("pairs"),
+    ]);
+    rows
+}
+
+/// The rows about calls that are wrong, fail or are slow, and about memory of other processes.
+fn of_calls<'r>() -> Vec<Row<'r, Report>> {
+    use Level::{Bad, Note, Warn};
+    vec![
+        Row::new(Bad, "Possible race", race).section("findings"),
+        Row::new(Bad, "Data at risk", at_risk).section("findings"),
+        Row::new(Bad, "Data at risk", shared::freed).section("between-processes"),
+        Row::new(Warn, "Negative size", negative_size).cause_of(&ENDS).section("findings"),
+        Row::new(Bad, "Failed calls", |it| ended_for_benign(it, Bad)).one_of(FAILED).cause_of(&ENDS).section("errors"),
+        Row::new(Warn, "Failed calls", |it| ended_for_benign(it, Warn))
+            .one_of(FAILED)
+            .cause_of(&ENDS)
+            .section("errors"),
+        Row::new(Note, "Failed calls", |it| failed(it, true)).named(EXPECTED).one_of(FAILED).section("errors"),
+        Row::new(Warn, "Failed calls", |it| failed(it, false)).one_of(FAILED).cause_of(&ENDS).section("errors"),
+        Row::new(Warn, "Device 0", contexts::stray_thread).section(PROCESSES),
+        Row::new(Note, "Forgiven", failures::forgiven).section("errors"),
+        Row::new(Warn, "Wrong calls", |it| graded(it, "Wrong calls", is_wrong)).section("findings"),
+        Row::new(Warn, "Odd codes", odd_codes).section("findings"),
+        Row::new(Warn, "By accident", |it| graded(it, "Calls succeed by accident", is_accident)).section("findings"),
+        Row::new(Warn, "Slow path", slower).section("decisions"),
+        Row::new(Note, "Kept open", shared::never_closed).section("between-processes"),
+        Row::new(Note, "One GPU", shared::on_one_gpu).section(PROCESSES),
+        Row::new(Note, "Through the host", traffic::hop).section(PROCESSES),
+    ]
+}
+
+/// The rows about paths of copies, and what else is to be known.
+fn of_copies<'r>() -> Vec<Row<'r, Report>> {
+    use Level::{Good, Note, Warn};
+    vec![
+        Row::new(Note, "No copies", traffic::nothing_copied).one_of(COPIES).last(),
+        Row::new(Note, "No copies", traffic::none_finished).one_of(COPIES).section("pairs").last(),
+        Row::new(Warn, STAGED, traffic::could_have_been_direct).one_of(COPIES).section("pairs"),
+        Row::new(Warn, STAGED, |it| traffic::were_staged(it, true)).one_of(COPIES).section("pairs"),
+        Row::new(Note, STAGED, |it| traffic::were_staged(it, false)).one_of(COPIES).section("pairs"),
+        Row::new(Note, "Copied", traffic::only_copied).one_of(COPIES).section("pairs"),
+        Row::new(Note, "Few copies", traffic::only_first).one_of(COPIES).section("pairs"),
+        // Nothing is fine beside what is not, or before the end.
+        Row::new(Good, "Fine", traffic::well_direct)
+            .one_of(COPIES)
+            .unless(&[RUNNING, BEGUN])
+            .unless_any(Warn)
+            .section("pairs"),
+        Row::new(Note, "Direct", traffic::only_direct).one_of(COPIES).section("pairs"),
+        Row::new(Note, "Processes", |it| traffic::between_processes(it, false))
+            .named(BETWEEN)
+            .one_of(COPIES)
+            .section("between-processes"),
+        Row::new(Note, "Processes", |it| traffic::between_processes(it, true))
+            .unless(&[BETWEEN])
+            .section("between-processes"),
+        Row::new(Warn, "No access", unshared::no_access).cause_of(&ENDS).section("unshared"),
+        Row::new(Note, "Not shared", unshared::not_shared).cause_of(&ENDS).section("unshared"),
+        Row::new(Warn, SLOW_CALLS, |it| graded(it, "Calls take longer than necessary", is_slow)).section("findings"),
+        Row::new(Note, RUNNING, ends::running).section(PROCESSES),
+        Row::new(Note, BEGUN, ends::begun).section(PROCESSES),
+        Row::new(Note, "Not known", unclear).section("pairs"),
+        Row::new(Note, "Not known", unplaced),
+        Row::new(Note, "NVLink", nvlink).section("environment").last(),
+        Row::new(Warn, BY_HAND, |it| bounces::went_by_hand(it, true)).section("pairs"),
+        Row::new(Note, BY_HAND, |it| bounces::went_by_hand(it, false)).section("pairs"),
+    ]
+}
 
 /// The sentences, the worst first; but before all what the numbers lack, and whether they are of several runs.
 pub(super) fn sentences(report: &Report) -> Vec<Sentence> {
-    let (wrong, avoided) = broken::sentences(report).into_iter().partition(|it| it.word == broken::WRONG);
-    let ends = [ends::ended(report), ends::never_returned(report), ends::ended_elsewhere(report), ends::unseen(report)];
-    let others = [
-        race(report),
-        at_risk(report),
-        shared::freed(report),
-        negative_size(report),
-        failed(report),
-        contexts::sentence(report),
-        failures::forgiven(report),
-        graded(report, WRONG_CALLS),
-        graded(report, ODD_CODES).filter(|_| report.errors.iter().any(|error| !failures::explains(error))),
-        graded(report, BY_ACCIDENT),
-        slower(report),
-        shared::never_closed(report),
-        shared::on_one_gpu(report),
-        traffic::hop(report),
-        traffic::sentence(report),
-        traffic::between_processes(report),
-        unshared::sentence(report),
-        graded(report, SLOW),
-        ends::running(report),
-        ends::begun(report),
-        unclear(report),
-        unplaced(report),
-        nvlink(report),
-    ];
-    let few = |those: &[Option<Sentence>]| those.iter().flatten().cloned().collect();
-    let mut first: Vec<Sentence> = few(&[gaps(report), several(report)]);
-    let mut others = [
-        order::sentences(report),
-        failures::sentences(report),
-        wrong,
-        few(&ends),
-        avoided,
-        few(&others),
-        bounces::sentences(report),
-    ]
-    .concat();
-    // Nothing is fine beside what is not, or before the end.
-    let is_fine = first
-        .iter()
-        .chain(&others)
-        .all(|it| matches!(it.level, Level::Good | Level::Note) && ![RUNNING, BEGUN].contains(&it.word));
-    for sentence in others.iter_mut().filter(|sentence| sentence.level == Level::Good && !is_fine) {
-        (sentence.level, sentence.word) = (Level::Note, DIRECT);
-    }
-    // Whatever kept a program from its work comes before the end that it led to. That there are no copies says the least, but NVLink's sentence
-    // follows it.
-    let has_failed = others.iter().any(|it| [ends::FAILED, ends::ENDED].contains(&it.word));
-    let rank = |it: &Sentence| match it.word {
-        _ if has_failed && is_cause(it) => 0,
-        traffic::NO_COPIES | NVLINK => 2,
-        _ => 1,
-    };
-    let level = |it: &Sentence| if rank(it) == 0 { (Level::Warn as u8).min(it.level as u8) } else { it.level as u8 };
-    others.sort_by_key(|it| (level(it), rank(it)));
-    first.append(&mut others);
-    first
-}
-
-/// Whether a sentence is about calls that failed, such that a program that ended badly may have ended for that.
-fn is_cause(it: &Sentence) -> bool {
-    let is_failure = failures::WORDS.contains(&it.word) || it.word == unshared::NOT_SHARED;
-    is_failure || it.word == NEGATIVE || (it.word == FAILED_CALLS && it.level != Level::Note)
+    evaluate(&rows(), report)
 }
 
 /// The sentences that the text begins with: not what its lists say as well.
 pub(super) fn first(report: &Report) -> Vec<Sentence> {
-    let is_listed = |it: &Sentence| it.word == SLOW_CALLS || it.word == FAILED_CALLS && it.level == Level::Note;
-    sentences(report).into_iter().filter(|sentence| !is_listed(sentence)).collect()
+    sentences(report).into_iter().filter(|it| ![SLOW_CALLS, EXPECTED].contains(&it.name)).collect()
 }
 
-const NEGATIVE: &str = "Negative size";
-const FAILED_CALLS: &str = "Failed calls";
-const SLOW_CALLS: &str = "Slow calls";
-
 /// The sentence about gaps in recording and reading.
-fn gaps(report: &Report) -> Option<Sentence> {
+fn gaps(report: &Report) -> Option<String> {
     let gaps = Some(report.gaps.join("; ")).filter(|gaps| !gaps.is_empty())?;
-    let text = match report.is_at_least() {
+    Some(match report.is_at_least() {
         true => format!("The report is incomplete: {gaps}. Counts and bytes are lower bounds."),
         false => format!("The report is not exact: {gaps}. Counts and bytes are complete."),
-    };
-    Some(Sentence::new(Level::Warn, "Incomplete", text).section(PROCESSES))
+    })
 }
 
 /// Pairs whose direct copies are slower than copies through the host, by a run that has direct copies there all the same.
-fn slower(report: &Report) -> Option<Sentence> {
+fn slower(report: &Report) -> Option<Words> {
     let judged = Judged::of(report);
     let is_slower =
         |share: &&Share| share.path.taken.class() == Class::Direct && judged.verified(share) == Some(Verified::Slower);
@@ -122,20 +177,19 @@ fn slower(report: &Report) -> Option<Sentence> {
     );
     let pairs: Vec<_> = pairs().map(|(src, dst)| broken::ends(src, dst)).collect();
     let more = format!("Run it with P2PSHIM_ACCESS=off, or with {}, and compare.", broken::deny(report, &pairs));
-    Some(Sentence::new(Level::Warn, "Slow path", text).more(more).section("decisions"))
+    Some(Words::from(text).more(more))
 }
 
 /// Numbers of several runs are added up.
-fn several(report: &Report) -> Option<Sentence> {
+fn several(report: &Report) -> Option<String> {
     let runs = Some(report.runs.len()).filter(|&runs| runs > 1)?;
-    let text = format!("{} runs, added together{}.", count(runs as u64), ends::of_several(report));
-    Some(Sentence::new(Level::Note, "Several runs", text).section(PROCESSES))
+    Some(format!("{} runs, added together{}.", count(runs as u64), ends::of_several(report)))
 }
 
 /// Whether nothing is wrong: with the program, with pairs of GPUs, or with the trace itself. A copy that is only slow is not wrong.
 pub(super) fn is_fine(report: &Report) -> bool {
     let is_harmless = |it: &Sentence| {
-        matches!(it.level, Level::Good | Level::Note) || ["Staged", SLOW_CALLS, BY_HAND].contains(&it.word)
+        matches!(it.level, Level::Good | Level::Note) || [STAGED, SLOW_CALLS, BY_HAND].contains(&it.word)
     };
     sentences(report).iter().all(is_harmless)
         && report.errors.is_empty()
@@ -151,7 +205,7 @@ fn is_race(finding: &Finding) -> bool {
 }
 
 /// Copies without order, each rule with its first place.
-fn race(report: &Report) -> Option<Sentence> {
+fn race(report: &Report) -> Option<Words> {
     let judged = Judged::of(report);
     let in_words = |it: &Finding| {
         let (copies, are, their) = match it.count {
@@ -175,45 +229,47 @@ fn race(report: &Report) -> Option<Sentence> {
     let found: Vec<String> = report.findings.iter().filter(|it| is_race(it)).take(NAMED).map(in_words).collect();
     let text = Some(found.join("; ")).filter(|text| !text.is_empty())?;
     let more = "`p2pshim explain` with the name in brackets says what to do.";
-    Some(Sentence::new(Level::Bad, "Possible race", format!("Possible race: {text}.")).more(more).section("findings"))
+    Some(Words::from(format!("Possible race: {text}.")).more(more))
 }
 
 /// Other findings by which data may be wrong.
-fn at_risk(report: &Report) -> Option<Sentence> {
+fn at_risk(report: &Report) -> Option<Words> {
     let is_meant = |it: &Finding| {
         it.severity == "hazard" && !is_race(it) && ![&ACCIDENTS[..], &order::RULES].concat().contains(&it.rule.as_str())
     };
     let rules = rules(report, is_meant)?;
-    let text = format!("Data may be wrong although the calls succeed: {rules}.");
-    Some(
-        Sentence::new(Level::Bad, "Data at risk", text)
-            .more("The findings name the place; `p2pshim explain` with a finding's name says what to do.")
-            .section("findings"),
-    )
+    let more = "The findings name the place; `p2pshim explain` with a finding's name says what to do.";
+    Some(Words::from(format!("Data may be wrong although the calls succeed: {rules}.")).more(more))
 }
 
-/// Findings that have a sentence: the same in a word, what they have in common, and which they are.
-type Grade = (&'static str, &'static str, fn(&Finding) -> bool);
-
-const WRONG_CALLS: Grade = ("Wrong calls", "Wrong calls", |it| {
-    it.severity == "error" && ![&CODES[..], &NOT_WRONG, &order::RULES].concat().contains(&it.rule.as_str())
-});
 /// Rules by which a call is right and the machine, p2pshim or earlier work has made it fail: other sentences say so.
 const NOT_WRONG: [&str; 3] = ["P2P-enable-broken", "P2P-error-no-driver", "P2P-error-earlier-work"];
-const ODD_CODES: Grade = ("Odd codes", "Calls failed with codes that their arguments do not explain", |it| {
-    CODES.contains(&it.rule.as_str())
-});
 /// Rules about the code that a call returned, which need not be wrong.
 const CODES: [&str; 2] = ["P2P-error-undocumented", "P2P-error-unexplained"];
-const BY_ACCIDENT: Grade =
-    ("By accident", "Calls succeed by accident", |it| it.severity == "hazard" && ACCIDENTS.contains(&it.rule.as_str()));
-const SLOW: Grade = (SLOW_CALLS, "Calls take longer than necessary", |it| it.severity == "performance");
 
-/// Other findings: calls that are wrong, or slow.
-fn graded(report: &Report, (word, what, is_meant): Grade) -> Option<Sentence> {
+fn is_wrong(it: &Finding) -> bool {
+    it.severity == "error" && ![&CODES[..], &NOT_WRONG, &order::RULES].concat().contains(&it.rule.as_str())
+}
+
+fn is_accident(it: &Finding) -> bool {
+    it.severity == "hazard" && ACCIDENTS.contains(&it.rule.as_str())
+}
+
+fn is_slow(it: &Finding) -> bool {
+    it.severity == "performance"
+}
+
+/// Other findings, after the words for what they have in common.
+fn graded(report: &Report, what: &str, is_meant: impl Fn(&Finding) -> bool) -> Option<Words> {
     let rules = rules(report, is_meant)?;
-    let more = "The findings name the place and the remedy.";
-    Some(Sentence::new(Level::Warn, word, format!("{what}: {rules}.")).more(more).section("findings"))
+    Some(Words::from(format!("{what}: {rules}.")).more("The findings name the place and the remedy."))
+}
+
+/// Findings about codes, unless other sentences explain all of them.
+fn odd_codes(report: &Report) -> Option<Words> {
+    let is_unexplained = report.errors.iter().any(|error| !failures::explains(error));
+    let is_meant = |it: &Finding| CODES.contains(&it.rule.as_str());
+    is_unexplained.then(|| graded(report, "Calls failed with codes that their arguments do not explain", is_meant))?
 }
 
 /// The rules that were broken, and in how many calls.
@@ -246,29 +302,45 @@ fn benign(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// How the program ended, if it did so badly and nothing is known to have failed but calls whose errors are benign: it may have ended for that.
-fn ended_for_benign(report: &Report) -> Option<(Level, String)> {
+/// How the program ended, if it did so badly, at this level, and nothing is known to have failed but calls whose errors are benign: it may have ended
+/// for that.
+fn ended_for_benign(report: &Report, level: Level) -> Option<Words> {
     let [run] = &report.runs[..] else { return None };
     let are_others = report.filter.is_some()
         || !report.failures.iter().all(|it| failures::is_forgiven(it) || failures::is_left(it))
-        || unshared::sentence(report).is_some();
+        || unshared::has_failed(report)
+        || report.errors.iter().any(|error| benign(error).is_none());
     let end = match (&run.end.signal, run.end.code) {
-        (Some(signal), _) if signal == "SIGABRT" => {
-            (Level::Bad, format!("{} was ended by {signal}", ends::program(run)))
-        }
-        (None, Some(code @ (i32::MIN..=-1 | 1..))) => {
-            (Level::Warn, format!("{} ended with exit {code}", ends::program(run)))
-        }
+        (Some(signal), _) if signal == "SIGABRT" && level == Level::Bad => format!("was ended by {signal}"),
+        (None, Some(code @ (i32::MIN..=-1 | 1..))) if level == Level::Warn => format!("ended with exit {code}"),
         _ => return None,
     };
-    (!are_others && report.errors.iter().all(|error| benign(error).is_some())).then_some(end)
+    let worst = report.errors.first().filter(|_| !are_others)?;
+    let why = benign(worst)?;
+    let name = worst.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let at = worst.sites.first().map(|site| site.from.in_short()).filter(|place| place != UNKNOWN);
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    let found = |it: &Failure| {
+        let capture = if it.is_capturing { ", in a capture" } else { "" };
+        format!(", and {} found it at {}{capture}", it.function, it.from.in_short())
+    };
+    let left = report.failures.iter().find(|it| failures::is_left(it)).map(found);
+    let (program, found) = (ends::program(run), left.as_deref().unwrap_or_default());
+    let text = format!("{program} {end} after {} returned {}{name}{at}: {why}{found}.", worst.function, worst.code);
+    let more = match left {
+        Some(_) => {
+            "Nothing else is known to have failed. The code stays pending until cudaGetLastError is called: call it right after the failed call."
+        }
+        None => "Nothing else is known to have failed. A program that takes this for a failure ends there.",
+    };
+    Some(Words::from(text).more(more))
 }
 
 /// `cudaErrorPeerAccessUnsupported`.
 const UNSUPPORTED: i32 = 217;
 
 /// A copy that failed for a size that is negative as a signed number.
-fn negative_size(report: &Report) -> Option<Sentence> {
+fn negative_size(report: &Report) -> Option<Words> {
     let parts = |finding: &Finding| {
         let Negative { function, size } = finding.negative.as_ref()?;
         // If there are several places, the trace does not say which one it was.
@@ -278,35 +350,14 @@ fn negative_size(report: &Report) -> Option<Sentence> {
     let text = report.findings.iter().find_map(parts)?;
     let more = "A product of 32-bit numbers, such as elements * sizeof, overflows at 2^31: compute it in size_t. \
                 p2pshim enables no access for such a copy.";
-    Some(Sentence::new(Level::Warn, NEGATIVE, text).more(more).section("findings"))
+    Some(Words::from(text).more(more))
 }
 
-/// Calls that failed.
-fn failed(report: &Report) -> Option<Sentence> {
-    if let (Some((level, end)), Some((worst, why))) =
-        (ended_for_benign(report), report.errors.first().and_then(|error| Some((error, benign(error)?))))
-    {
-        let name = worst.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-        let at = worst.sites.first().map(|site| site.from.in_short()).filter(|place| place != UNKNOWN);
-        let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
-        let found = |it: &Failure| {
-            let capture = if it.is_capturing { ", in a capture" } else { "" };
-            format!("{} found it at {}{capture}", it.function, it.from.in_short())
-        };
-        let left = report.failures.iter().find(|it| failures::is_left(it)).map(found);
-        let is_left = left.is_some();
-        let why = left.map_or(why.to_owned(), |found| format!("{why}, and {found}"));
-        let text = format!("{end} after {} returned {}{name}{at}: {why}.", worst.function, worst.code);
-        let more = match is_left {
-            true => {
-                "Nothing else is known to have failed. The code stays pending until cudaGetLastError is called: call it right after the failed call."
-            }
-            false => "Nothing else is known to have failed. A program that takes this for a failure ends there.",
-        };
-        return Some(Sentence::new(level, FAILED_CALLS, text).more(more).section("errors"));
-    }
+/// Calls that failed, if many programs expect the worst of them, or if not.
+fn failed(report: &Report, is_expected: bool) -> Option<Words> {
     let errors = || report.errors.iter().filter(|error| !failures::explains(error));
-    let worst = errors().min_by_key(|it| (it.is_expected(), std::cmp::Reverse(it.count)))?;
+    let worst = errors().min_by_key(|it| (it.is_expected(), std::cmp::Reverse(it.count)));
+    let worst = worst.filter(|worst| worst.is_expected() == is_expected)?;
     let name = worst.name.clone().unwrap_or_else(|| worst.code.to_string());
     let failed = errors().map(|error| error.count).fold(0, u64::saturating_add);
     let text = match failed {
@@ -315,20 +366,17 @@ fn failed(report: &Report) -> Option<Sentence> {
         all if all == worst.count => format!("{} calls of {} failed with {name}.", count(all), worst.function),
         all => format!("{} calls failed, {} of them {} with {name}.", count(all), count(worst.count), worst.function),
     };
-    let text = at_least(report, text);
-    let sentence = match worst.numbering.usual(worst.code) {
-        _ if worst.is_expected() => {
-            Sentence::new(Level::Note, FAILED_CALLS, text).more("Many programs expect this one.")
+    let code = worst.numbering.usual(worst.code);
+    let finding = code.and_then(|code| finding_of(report, worst, code)).map(|finding| &finding.rule);
+    let more = match (code, finding) {
+        _ if is_expected => "Many programs expect this one.".to_owned(),
+        (_, Some(rule)) => format!("{rule} names the cause: `p2pshim explain {rule}` says what to do."),
+        (Some(UNSUPPORTED), _) => {
+            "p2pshim returns this itself where access is off, a pair is denied, or its data does not arrive.".to_owned()
         }
-        Some(code) if let Some(finding) = finding_of(report, worst, code) => {
-            Sentence::new(Level::Warn, FAILED_CALLS, text)
-                .more(format!("{} names the cause: `p2pshim explain {}` says what to do.", finding.rule, finding.rule))
-        }
-        Some(UNSUPPORTED) => Sentence::new(Level::Warn, FAILED_CALLS, text)
-            .more("p2pshim returns this itself where access is off, a pair is denied, or its data does not arrive."),
-        _ => Sentence::new(Level::Warn, FAILED_CALLS, text),
+        _ => String::new(),
     };
-    Some(sentence.section("errors"))
+    Some(Words::from(at_least(report, text)).more(more))
 }
 
 /// The finding that says why a call failed.
@@ -340,7 +388,7 @@ fn finding_of<'a>(report: &'a Report, error: &Error, code: i32) -> Option<&'a Fi
     })
 }
 
-fn unclear(report: &Report) -> Option<Sentence> {
+fn unclear(report: &Report) -> Option<Words> {
     let unclear = Some(traffic::unclear_bytes(report)).filter(|&bytes| bytes > 0)?;
     let text = format!("The path of {}{} is not known.", report.least(), bytes(unclear));
     let pairs = report.pairs.iter().filter(|pair| pair.src != pair.dst);
@@ -349,11 +397,11 @@ fn unclear(report: &Report) -> Option<Sentence> {
         true => "p2pshim does not follow managed memory, nor with HIP memory of other processes.",
         false => "",
     };
-    Some(Sentence::new(Level::Note, "Not known", text).more(more).section("pairs"))
+    Some(Words::from(text).more(more))
 }
 
 /// Copies of arrays that were made where they were not seen.
-fn unplaced(report: &Report) -> Option<Sentence> {
+fn unplaced(report: &Report) -> Option<Words> {
     let text = match traffic::of_unknown_devices(report) {
         0 => return None,
         1 if !report.is_at_least() => "Whether 1 copy was between GPUs is not known.".to_owned(),
@@ -364,5 +412,134 @@ fn unplaced(report: &Report) -> Option<Sentence> {
         }
     };
     let more = "p2pshim does not know the devices of arrays whose creation it did not see.";
-    Some(Sentence::new(Level::Note, "Not known", text).more(more))
+    Some(Words::from(text).more(more))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path as FilePath;
+
+    use p2pshim_trace::{NoteKind, Path as Taken, Trace, Why};
+
+    use super::*;
+    use crate::report::gather::{Options, gather_from};
+    use crate::report::model::{End, How, Run};
+    use crate::report::scene::opposites::contradictions;
+    use crate::report::scene::{self, Call, Folder, Scene};
+
+    /// The facts about a program that makes a copy on such a path, and whose trace notes such a verdict on the pair and this access.
+    fn facts(path: u8, verdict: Option<&str>, access: Option<&str>) -> Report {
+        let folder = Folder::new("verdict");
+        let mut scene = Scene::named(&folder.0, "a.p2ptrace", 7, "node");
+        scene.gpus(&[("GPU-a", "0000:1a:00.0"), ("GPU-b", "0000:3b:00.0")]);
+        scene.call(&Call::copy(0, (0, 1), 4096, path));
+        if let Some(verdict) = verdict {
+            scene.note(0, NoteKind::Decision, 1, &["it was tested", &format!("verified={verdict}")]);
+        }
+        let both = access.map(|access| [1, 256].map(|pair| (pair, access)));
+        both.iter().flatten().for_each(|(pair, access)| scene.note(0, NoteKind::Peer, *pair, &[access]));
+        let name = scene.finish().display().to_string();
+        let open = |_| Trace::open(FilePath::new(&name));
+        let options = Options { symbols: false, with_arguments: true, suppress: None, filter: None };
+        gather_from(std::slice::from_ref(&name), &[0], &open, &options)
+    }
+
+    /// The facts about one that ended well, after copies that were made directly between GPUs that were verified.
+    fn well() -> Report {
+        let mut facts = facts(scene::DIRECT, Some("right"), None);
+        for file in &mut facts.files {
+            (file.knows_last_copies, file.end) = (true, End { how: How::Exited, code: Some(0), ..End::default() });
+        }
+        facts
+    }
+
+    fn said(report: &Report) -> String {
+        let all = sentences(report).into_iter().map(|it| format!("{}\n{}\n", it.text, it.more.unwrap_or_default()));
+        all.collect()
+    }
+
+    /// Of each, one report once said both.
+    #[test]
+    fn sentences_say_one_of_two_that_contradict_each_other() {
+        let checked = || vec![Run { is_checked: true, ..Run::default() }];
+        let [first, left] = [Why::NotYetWorth, Why::BrokenNotEnabled].map(|why| Taken::Staged(why).number());
+        let by_hand = Taken::ByHand.number();
+        for (name, facts, says, never) in [
+            (
+                "right in the check, and an earlier check failed",
+                Report { runs: checked(), ..facts(left, Some("avoided"), None) },
+                "an earlier check found it broken",
+                "were right in the check",
+            ),
+            (
+                "a path that loses data, and copies by hand",
+                facts(by_hand, Some("avoided"), None),
+                "Leave it so",
+                "Copy directly from GPU to GPU",
+            ),
+            (
+                "no pair has a path, and first copies",
+                facts(first, None, Some("access=0")),
+                "which has no direct path",
+                "before p2pshim looks for",
+            ),
+            (
+                "tested in this run, and direct",
+                facts(scene::DIRECT, Some("right"), None),
+                "were direct",
+                "was not verified in this run",
+            ),
+        ] {
+            let said = said(&facts);
+            assert!(said.contains(says) && !said.contains(never), "{name}: {said}");
+            assert!(contradictions(&said).is_empty(), "{name}: {said}");
+        }
+        // Without the fact that decides, the other one is said.
+        assert!(
+            said(&Report { runs: checked(), ..facts(scene::DIRECT, None, None) }).contains("were right in the check")
+        );
+        assert!(said(&facts(by_hand, None, None)).contains("Copy directly from GPU to GPU"));
+        assert!(said(&facts(first, None, Some("access=1"))).contains("before p2pshim looks for"));
+        assert!(said(&facts(scene::DIRECT, None, None)).contains("was not verified in this run"));
+    }
+
+    #[test]
+    fn sentences_new_one_is_a_row() {
+        let mut facts = well();
+        let mut rows = rows();
+        rows.push(
+            Row::new(Level::Note, "Two GPUs", |it: &Report| {
+                (it.gpus.len() == 2).then(|| "There are two GPUs.".to_owned())
+            })
+            .unless(&["Fine"])
+            .cause_of(&ENDS),
+        );
+        let words = |facts: &Report| evaluate(&rows, facts).into_iter().map(|it| it.word).collect::<Vec<_>>();
+        assert_eq!(words(&facts), ["Fine"], "it gives way");
+        facts.runs = vec![Run { end: End { code: Some(1), ..End::default() }, ..Run::default() }];
+        assert_eq!(
+            words(&facts),
+            ["Two GPUs", "Failed", "Direct"],
+            "it comes before the end, beside which nothing is fine"
+        );
+        facts.gpus.pop();
+        assert_eq!(words(&facts), ["Failed", "Direct"], "it does not hold");
+    }
+
+    #[test]
+    fn sentences_call_nothing_fine_beside_what_is_not() {
+        let mut facts = well();
+        let words = |report: &Report| sentences(report).into_iter().map(|it| it.word).collect::<Vec<_>>();
+        assert_eq!(words(&facts), ["Fine"]);
+        facts.gaps = vec!["2 records were lost".to_owned()];
+        assert_eq!(words(&facts), ["Incomplete", "Direct"]);
+    }
+
+    #[test]
+    fn rows_that_others_name_are_there() {
+        let rows = rows();
+        for name in [&ENDS[..], &[EXPECTED, BETWEEN, RUNNING, BEGUN]].concat() {
+            assert_eq!(rows.iter().filter(|row| row.name() == name).count(), 1, "{name}");
+        }
+    }
 }
