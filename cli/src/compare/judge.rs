@@ -9,6 +9,7 @@ use super::model::{
     Change, Comparison, CountRow, Figure, Judged, PairRow, PairSide, RankRow, RankSide, Side, Spread, VERSION, Verdict,
 };
 use super::words::{self, MainPath, listed, one};
+use crate::judge::{Level, Row, evaluate};
 use crate::report::without_arguments;
 
 /// Seconds of calls that do not count.
@@ -117,18 +118,12 @@ impl Runs {
 pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64, with_arguments: bool) -> Comparison {
     let judge = Judge { before, after, threshold, with_arguments };
     let work = judge.work();
-    let figures = judge.figures(work);
-    let (findings, errors) = (judge.counts(findings_of), judge.counts(errors_of));
-    let ranks = judge.ranks();
-    let mut changes: Vec<Change> = judge.end().into_iter().collect();
-    changes.extend(judge.came_and_went(&findings));
-    changes.extend(judge.came_and_went(&errors));
-    changes.extend(judge.broken());
-    changes.extend(figures.iter().filter(|it| it.of.is_none()).filter_map(words::change));
-    changes.extend(judge.paths());
-    changes.extend(figures.iter().filter(|it| it.of.is_some()).filter_map(words::change));
-    changes.extend(judge.others());
-    changes.sort_by_key(|change| change.is);
+    let (figures, findings, errors) = (judge.figures(work), judge.counts(findings_of), judge.counts(errors_of));
+    let compared = Compared { judge, figures, findings, errors };
+    let is = |level| LEVELS.iter().find(|(_, it)| *it == level).map_or(Judged::Different, |(is, _)| *is);
+    let changes = evaluate(&rows(), &compared).into_iter().map(|it| Change { is: is(it.level), text: it.text });
+    let changes: Vec<Change> = changes.collect();
+    let Compared { judge, figures, findings, errors } = compared;
     let why_not = judge.why_not(work);
     let verdict = match changes.first().map(|change| change.is) {
         Some(Judged::Worse) => Verdict::Worse,
@@ -150,10 +145,53 @@ pub(super) fn compare(before: &Runs, after: &Runs, threshold: f64, with_argument
         changes,
         figures,
         pairs: judge.pairs(),
-        ranks,
+        ranks: judge.ranks(),
         findings,
         errors,
     }
+}
+
+/// How bad changes are.
+const LEVELS: [(Judged, Level); 3] =
+    [(Judged::Worse, Level::Bad), (Judged::Better, Level::Good), (Judged::Different, Level::Note)];
+const NO_COMMON: &str = "no common pair";
+
+/// The facts that rows judge: both sides, and what was made of them.
+struct Compared<'a> {
+    judge: Judge<'a>,
+    figures: Vec<Figure>,
+    findings: Vec<CountRow>,
+    errors: Vec<CountRow>,
+}
+
+/// The rows about what is worse, what is better, and what is neither.
+fn rows<'r>() -> Vec<Row<'r, Compared<'r>>> {
+    let judged = LEVELS.iter().flat_map(|&(is, level)| {
+        [
+            Row::new(level, "end", move |it: &Compared| it.judge.end(is)),
+            Row::new(level, "findings", move |it: &Compared| it.judge.came_and_went(&it.findings, is)),
+            Row::new(level, "failed calls", move |it: &Compared| it.judge.came_and_went(&it.errors, is)),
+            Row::new(level, "verification", move |it: &Compared| it.judge.broken(is)),
+            Row::new(level, "whole run", move |it: &Compared| words::changes(&it.figures, false, is)),
+            Row::new(level, "paths", move |it: &Compared| it.judge.paths(is)),
+            Row::new(level, "rates of pairs", move |it: &Compared| words::changes(&it.figures, true, is)),
+        ]
+    });
+    judged
+        .chain([
+            Row::new(Level::Note, NO_COMMON, |it: &Compared| it.judge.no_common_pair()),
+            Row::new(Level::Note, "pairs gone", |it: &Compared| {
+                it.judge.only("now", [it.judge.before, it.judge.after])
+            })
+            .unless(&[NO_COMMON]),
+            Row::new(Level::Note, "new pairs", |it: &Compared| {
+                it.judge.only("before", [it.judge.after, it.judge.before])
+            })
+            .unless(&[NO_COMMON]),
+            Row::new(Level::Note, "number of ranks", |it: &Compared| it.judge.number_of_ranks()),
+            Row::new(Level::Note, "a slower rank", |it: &Compared| it.judge.slower_rank()),
+        ])
+        .collect()
 }
 
 struct Judge<'a> {
@@ -298,8 +336,8 @@ impl Judge<'_> {
         self.before.pairs().into_iter().filter(|key| theirs.contains(key)).collect()
     }
 
-    /// How the program ended, if otherwise than before.
-    fn end(&self) -> Option<Change> {
+    /// How the program ended, if otherwise than before and that is so.
+    fn end(&self, wanted: Judged) -> Option<String> {
         let (before, after) = (self.before.end(), self.after.end());
         let is = match (before, after) {
             (Ended::Badly(before), Ended::Badly(after)) if before == after => return None,
@@ -311,7 +349,7 @@ impl Judge<'_> {
         };
         let [before, after] =
             [before, after].map(|end| words::end(end).unwrap_or_else(|| "is not known to have ended".into()));
-        Some(Change { is, text: format!("the program {before}, now it {after}") })
+        (is == wanted).then(|| format!("the program {before}, now it {after}"))
     }
 
     /// Counts by name: of several runs the most of one.
@@ -330,7 +368,7 @@ impl Judge<'_> {
     }
 
     /// Findings, or failed calls, that one side has only. A run that is not whole may just not have come to them.
-    fn came_and_went(&self, rows: &[CountRow]) -> Vec<Change> {
+    fn came_and_went(&self, rows: &[CountRow], wanted: Judged) -> Vec<String> {
         let is_empty = |runs: &Runs| runs.is_part() || runs.copies() == 0.0;
         let change = |row: &CountRow| {
             let is_grave = row.severity.as_deref().is_none_or(|severity| ["error", "hazard"].contains(&severity));
@@ -340,52 +378,44 @@ impl Judge<'_> {
                 _ => return None,
             };
             let is = if is_grave && !is_empty(other) { is } else { Judged::Different };
-            Some(Change { is, text: words::count(row) })
+            (is == wanted).then(|| words::count(row))
         };
         rows.iter().filter_map(change).collect()
     }
 
-    /// Pairs that fail verification on one side only.
-    fn broken(&self) -> Vec<Change> {
+    /// Pairs that fail verification on one side only: now, which is worse, or before.
+    fn broken(&self, wanted: Judged) -> Option<String> {
+        let (was, what) = match wanted {
+            Judged::Worse => (false, "fails verification now: peer access loses data there, or hangs"),
+            // It may not have been verified: that data arrives now is not known from these runs.
+            Judged::Different => (true, "failed verification before; p2pshim doctor shows whether data arrives now"),
+            _ => return None,
+        };
         let is_broken =
             |runs: &Runs, key: &Key| runs.runs.iter().any(|run| run.pairs.get(key).is_some_and(|it| it.is_broken));
-        let of = |was: bool| {
-            self.common()
-                .into_iter()
-                .filter(move |key| is_broken(self.before, key) == was && is_broken(self.after, key) != was)
-        };
-        let say = |was: bool, is: Judged, what: &str| {
-            let keys: Vec<&Key> = of(was).collect();
-            (!keys.is_empty()).then(|| Change { is, text: format!("{} {what}", listed(&keys)) })
-        };
-        [
-            say(false, Judged::Worse, "fails verification now: peer access loses data there, or hangs"),
-            // It may not have been verified: that data arrives now is not known from these runs.
-            say(true, Judged::Different, "failed verification before; p2pshim doctor shows whether data arrives now"),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let is_meant = |key: &&Key| is_broken(self.before, key) == was && is_broken(self.after, key) != was;
+        let keys: Vec<&Key> = self.common().into_iter().filter(is_meant).collect();
+        (!keys.is_empty()).then(|| format!("{} {what}", listed(&keys)))
     }
 
     /// Pairs that are staged and were not, or the other way round. If no pair is in both, all of them are taken together.
-    fn paths(&self) -> Vec<Change> {
+    fn paths(&self, wanted: Judged) -> Vec<String> {
         let common = self.common();
         if common.is_empty() {
             let paths = [self.before, self.after].map(|runs| main_path(|what| runs.median(|run| run.sum(what))));
             let change = self.path(paths, self.before.pairs().into_iter().chain(self.after.pairs()).collect(), None);
-            return change.into_iter().map(|(is, what)| Change { is, text: format!("copies were {what}") }).collect();
+            let said = change.filter(|(is, _)| *is == wanted).map(|(_, what)| format!("copies were {what}"));
+            return said.into_iter().collect();
         }
-        let mut alike: BTreeMap<(Judged, String), Vec<&Key>> = BTreeMap::new();
+        let mut alike: BTreeMap<String, Vec<&Key>> = BTreeMap::new();
         for key in common {
             let paths = [self.before, self.after].map(|runs| runs.main_path(key));
             let why = self.after.runs.iter().rev().find_map(|run| run.pairs.get(key)).map(|pair| pair.path.as_str());
-            if let Some(change) = self.path(paths, vec![key], why) {
-                alike.entry(change).or_default().push(key);
+            if let Some((_, what)) = self.path(paths, vec![key], why).filter(|(is, _)| *is == wanted) {
+                alike.entry(what).or_default().push(key);
             }
         }
-        let said = alike.into_iter().map(|((is, what), keys)| Change { is, text: words::were(&keys, &what) });
-        said.collect()
+        alike.into_iter().map(|(what, keys)| words::were(&keys, &what)).collect()
     }
 
     /// How the main path of some pairs has changed, if it has.
@@ -440,42 +470,29 @@ impl Judge<'_> {
         both.filter(|it| it.1[0] != it.1[1]).filter(is_known).collect()
     }
 
-    /// Differences that are neither better nor worse.
-    fn others(&self) -> Vec<Change> {
-        let different = |text: String| Change { is: Judged::Different, text };
-        let (before, after) = (self.before.pairs(), self.after.pairs());
-        let only = |ours: &BTreeSet<&Key>, theirs: &BTreeSet<&Key>| -> Vec<Key> {
-            ours.difference(theirs).map(|&key| key.clone()).collect()
-        };
-        let (gone, new) = (only(&before, &after), only(&after, &before));
-        let names = |keys: &[Key]| listed(&keys.iter().collect::<Vec<_>>());
-        let mut all = Vec::new();
-        match (gone.as_slice(), new.as_slice()) {
-            ([], []) => {}
-            (gone @ [_, ..], new @ [_, ..]) if self.common().is_empty() => {
-                all.push(different(format!("the runs share no pair: {}, now {}", names(gone), names(new))))
-            }
-            (gone, new) => {
-                all.extend(
-                    (!gone.is_empty() && !after.is_empty())
-                        .then(|| different(format!("pairs without copies now: {}", names(gone)))),
-                );
-                all.extend(
-                    (!new.is_empty() && !before.is_empty())
-                        .then(|| different(format!("pairs without copies before: {}", names(new)))),
-                );
-            }
-        }
-        let ranks = [self.before, self.after].map(|side| side.ranks().len());
-        if ranks[0] != ranks[1] {
-            all.push(different(format!("{} ranks, now {}", ranks[0], ranks[1])));
-        }
-        all.extend(self.rank().map(different));
-        all
+    /// Both sides have pairs, and none in common.
+    fn no_common_pair(&self) -> Option<String> {
+        let [before, after] = [self.before, self.after].map(Runs::pairs);
+        let names = |keys: BTreeSet<&Key>| listed(&keys.into_iter().collect::<Vec<_>>());
+        let is_so = !before.is_empty() && !after.is_empty() && self.common().is_empty();
+        is_so.then(|| format!("the runs share no pair: {}, now {}", names(before), names(after)))
+    }
+
+    /// Pairs that one side has only, if the other has any.
+    fn only(&self, when: &str, [ours, theirs]: [&Runs; 2]) -> Option<String> {
+        let (ours, theirs) = (ours.pairs(), theirs.pairs());
+        let only: Vec<&Key> = ours.difference(&theirs).copied().collect();
+        let is_so = !only.is_empty() && !theirs.is_empty();
+        is_so.then(|| format!("pairs without copies {when}: {}", listed(&only)))
+    }
+
+    fn number_of_ranks(&self) -> Option<String> {
+        let [before, after] = [self.before, self.after].map(|side| side.ranks().len());
+        (before != after).then(|| format!("{before} ranks, now {after}"))
     }
 
     /// The rank whose calls took longer by most, if all together did not.
-    fn rank(&self) -> Option<String> {
+    fn slower_rank(&self) -> Option<String> {
         let seconds = |runs: &Runs, rank: &String| runs.spread(|run| Some(run.ranks.get(rank)?.host_seconds));
         let alike = |rank: &&&String| {
             let copies = |runs: &Runs| runs.median(|run| run.ranks.get(**rank).map_or(0, |it| it.copies));

@@ -82,9 +82,10 @@ fn some(all: &[impl AsRef<str>]) -> String {
     term::few(all, NAMED, "; ")
 }
 
-/// A figure that got better or worse.
-pub(super) fn change(figure: &Figure) -> Option<Change> {
-    matches!(figure.is, Judged::Worse | Judged::Better).then(|| Some(Change { is: figure.is, text: told(figure)? }))?
+/// The figures that are judged so: those of pairs, or the others.
+pub(super) fn changes(figures: &[Figure], are_of_pairs: bool, is: Judged) -> Vec<String> {
+    let is_meant = |it: &&Figure| it.is == is && it.of.is_some() == are_of_pairs;
+    figures.iter().filter(is_meant).filter_map(told).collect()
 }
 
 /// A figure of both sides in words.
