@@ -404,14 +404,15 @@ impl Examined {
         let closed = gates::closed(self, &known);
         let told = closed.iter().map(|closed| closed.advice(self.inventory.devices.len())).chain(gates::hidden(self));
         let changed = |pair| machine.and_then(|_| gates::of_changed_driver(self, &known, pair));
-        advice::advice(
-            &self.rows,
+        advice::advice(&advice::Facts {
+            rows: &self.rows,
             machine,
-            &known,
-            |pair| self.joint(pair),
-            |row| paths.why_broken(row.pair).or_else(|| changed(row.pair)),
-            [told.collect(), paths.hints()],
-        )
+            gpus: &known,
+            joint: &|pair| self.joint(pair),
+            cause: &|row| paths.why_broken(row.pair).or_else(|| changed(row.pair)),
+            gates: told.collect(),
+            hints: paths.hints(),
+        })
     }
 
     /// NVML's statuses of a pair: reads, writes, atomic operations, PCI.

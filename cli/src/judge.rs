@@ -201,6 +201,11 @@ fn is_said<F: ?Sized>(place: usize, held: &[Held<F>]) -> bool {
     !others.any(|(other, (it, _))| other != place && row.yields_to(it, other < place) && is_said(other, held))
 }
 
+/// The texts of sentences, for tables whose sentences have nothing else.
+pub(crate) fn texts(sentences: Vec<Sentence>) -> Vec<String> {
+    sentences.into_iter().map(|it| it.text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

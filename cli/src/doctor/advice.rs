@@ -6,6 +6,7 @@ use super::lines::{Finding, Known, Path, Test, Verdict};
 use super::narrow;
 use super::place::Joint;
 use super::report::{Row, names, short};
+use crate::judge::{self, Level};
 use crate::status;
 
 /// The verdict on the machine.
@@ -162,144 +163,185 @@ pub(super) fn is_stalled(row: &Row) -> bool {
     row.measure(Path::Direct).is_some_and(|direct| direct.latency >= STALLED)
 }
 
-/// The advice, the most urgent first: on pairs that failed, closed gates, hints, the rest. Simulated GPUs have no machine.
-pub(super) fn advice(
-    rows: &[Row],
-    machine: Option<&Machine>,
-    gpus: &[Known],
-    joint: impl Fn([usize; 2]) -> Joint,
-    cause: impl Fn(&Row) -> Option<String>,
-    [gates, hints]: [Vec<String>; 2],
-) -> Vec<String> {
-    let window = |row: &Row| window(row, gpus).filter(|_| joint(row.pair) != Joint::NvLink);
-    let mut advice = of_failed(rows, machine, gpus.len(), |row| window(row).or_else(|| cause(row)));
-    advice.extend(gates);
-    advice.extend(hints);
-    let slow: Vec<&Row> = rows.iter().filter(|row| is_slower(row)).collect();
-    if !slow.is_empty() {
-        advice.push(format!(
-            "Direct copies are slower than those through the host for {}: {} makes programs under the shim copy through the host.",
-            short(&slow, gpus.len()),
-            deny(slow.iter().copied())
-        ));
+/// The facts on which advice rests.
+pub(super) struct Facts<'a> {
+    pub(super) rows: &'a [Row],
+    /// None of simulated GPUs.
+    pub(super) machine: Option<&'a Machine>,
+    pub(super) gpus: &'a [Known],
+    pub(super) joint: &'a dyn Fn([usize; 2]) -> Joint,
+    /// The likely cause why a pair failed, if its links or its driver tell one.
+    pub(super) cause: &'a dyn Fn(&Row) -> Option<String>,
+    /// About closed gates.
+    pub(super) gates: Vec<String>,
+    pub(super) hints: Vec<String>,
+}
+
+/// The advice, the most urgent first: on pairs that failed, closed gates, hints, the rest.
+pub(super) fn advice(facts: &Facts) -> Vec<String> {
+    use Level::{Bad, Warn};
+    let rows = [
+        judge::Row::new(Bad, "likely causes", Facts::causes),
+        judge::Row::new(Bad, "more causes", Facts::more_causes),
+        judge::Row::new(Bad, "only NCCL's protocols fail", Facts::only_nccl),
+        judge::Row::new(Bad, "only memory of other processes fails", Facts::only_shared),
+        judge::Row::new(Bad, "pairs to avoid", Facts::to_avoid),
+        judge::Row::new(Warn, "closed gates", |it: &Facts| it.gates.clone()),
+        judge::Row::new(Warn, "hints", |it: &Facts| it.hints.clone()),
+        judge::Row::new(Warn, "slower directly", Facts::slower),
+        judge::Row::new(Warn, "stalls", Facts::stalled),
+        judge::Row::new(Warn, "small BAR1", Facts::small_window),
+        judge::Row::new(Warn, "wrong through the host", Facts::wrong_through_host),
+        judge::Row::new(Warn, "not tested", Facts::not_tested),
+    ];
+    judge::texts(judge::evaluate(&rows, facts))
+}
+
+impl Facts<'_> {
+    fn short(&self, rows: &[&Row]) -> String {
+        short(rows, self.gpus.len())
     }
-    let stalled: Vec<&Row> = rows.iter().filter(|row| is_stalled(row)).collect();
-    if let Some(first) = stalled.first() {
-        let took = first.measure(Path::Direct).map_or(0.0, |direct| direct.latency / 1000.0);
-        advice.push(format!(
+
+    fn failed(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_)))
+    }
+
+    /// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
+    fn window(&self, row: &Row) -> Option<String> {
+        let [_, to] = row.pair;
+        let is_it = row.fails_only(&[Test::AllMemory]) && (self.joint)(row.pair) != Joint::NvLink;
+        is_it.then(|| {
+            let bar1 = self.gpus.get(to).and_then(|gpu| gpu.bar1);
+            let size = bar1.map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
+            format!(
+                "peers access memory of GPU {to} over PCI through its BAR1{size}, which may show only a part of it. Enable a larger one in \
+                 the firmware (resizable BAR, above 4G decoding), and test again"
+            )
+        })
+    }
+
+    /// The pairs that failed, by their likely causes: those that are shown, and the others, which would fill the screen and are mostly alike.
+    fn by_cause(&self) -> (Vec<(String, Vec<&Row>)>, Vec<&Row>) {
+        let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
+        for row in self.failed() {
+            let of_pair = || self.window(row).or_else(|| (self.cause)(row));
+            let cause = match self.machine {
+                Some(machine) => of_pair().unwrap_or_else(|| machine.likely_cause(row.pair)),
+                None => machine::SIMULATED_CAUSE.to_owned(),
+            };
+            match causes.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, rows)) => rows.push(row),
+                None => causes.push((cause, vec![row])),
+            }
+        }
+        let shown = if self.gpus.len() > 4 { 1 } else { 2 };
+        let others = causes.split_off(causes.len().min(shown));
+        (causes, others.into_iter().flat_map(|(_, rows)| rows).collect())
+    }
+
+    fn causes(&self) -> Vec<String> {
+        let (causes, _) = self.by_cause();
+        let said = causes.into_iter().map(|(cause, rows)| format!("Likely cause for {}: {cause}.", self.short(&rows)));
+        said.collect()
+    }
+
+    fn more_causes(&self) -> Option<String> {
+        let (_, others) = self.by_cause();
+        let name = others.first()?.name();
+        Some(format!("Likely causes for {}: `p2pshim doctor '{name}'` shows them.", self.short(&others)))
+    }
+
+    fn only_nccl(&self) -> Option<String> {
+        let rows: Vec<&Row> = self.failed().filter(|row| row.fails_only(&Test::OF_NCCL)).collect();
+        let (protocols, value) = narrow::protocols(rows.iter().copied());
+        (!rows.is_empty()).then(|| {
+            format!(
+                "Only tests of NCCL's {protocols} fail on {}: NCCL_PROTO={value} makes NCCL do without. p2pshim still \
+                 uses these pairs.",
+                self.short(&rows)
+            )
+        })
+    }
+
+    fn only_shared(&self) -> Option<String> {
+        let rows: Vec<&Row> = self.failed().filter(|row| row.fails_only(&Test::BETWEEN_PROCESSES)).collect();
+        (!rows.is_empty()).then(|| {
+            format!(
+                "Only tests between processes fail on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between \
+                 them. p2pshim does not stage copies of memory that another process allocated.",
+                self.short(&rows)
+            )
+        })
+    }
+
+    fn to_avoid(&self) -> Option<String> {
+        let is_meant = |row: &&Row| !row.fails_only(&Test::OF_NCCL) && !row.fails_only(&Test::BETWEEN_PROCESSES);
+        let (rows, devices) = (self.failed().filter(is_meant).collect::<Vec<_>>(), self.gpus.len());
+        (!rows.is_empty()).then(|| {
+            format!(
+                "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
+                // The list of all pairs of many is long.
+                if devices > 2 && rows.len() == devices * (devices - 1) {
+                    "P2PSHIM_ACCESS=off".to_owned()
+                } else {
+                    deny(&rows)
+                }
+            )
+        })
+    }
+
+    fn slower(&self) -> Option<String> {
+        let slow: Vec<&Row> = self.rows.iter().filter(|row| is_slower(row)).collect();
+        (!slow.is_empty()).then(|| {
+            format!(
+                "Direct copies are slower than those through the host for {}: {} makes programs under the shim copy through the host.",
+                self.short(&slow),
+                deny(&slow)
+            )
+        })
+    }
+
+    fn stalled(&self) -> Option<String> {
+        let stalled: Vec<&Row> = self.rows.iter().filter(|row| is_stalled(row)).collect();
+        let took = stalled.first()?.measure(Path::Direct).map_or(0.0, |direct| direct.latency / 1000.0);
+        Some(format!(
             "Direct copies stall: 4 bytes took {took:.1} ms on {}. IOMMU and ACS are the usual causes. {} makes programs under the \
              shim copy through the host.",
-            short(&stalled, gpus.len()),
-            deny(stalled.iter().copied())
-        ));
+            self.short(&stalled),
+            deny(&stalled)
+        ))
     }
-    let is_by_pci = rows.iter().any(|row| row.verdict != Verdict::NoPath && joint(row.pair) != Joint::NvLink);
-    let small = ordinals(gpus, |gpu| gpu.bar1.is_some_and(|bytes| bytes <= 256 << 20));
-    if is_by_pci && !small.is_empty() {
-        advice.push(format!(
-            "BAR1 of GPU {small} is 256 MiB or less, and peers access memory over PCI through it. Enable a larger one in the \
-             firmware (resizable BAR, above 4G decoding)."
-        ));
-    }
-    advice.extend(of_unknown(rows));
-    advice
-}
 
-/// The advice on pairs of which it is not known whether their path is right.
-fn of_unknown(rows: &[Row]) -> Vec<String> {
-    let mut advice = Vec::new();
-    if rows.iter().any(Row::is_wrong_through_host) {
-        advice.push(
-            "Look for errors of these GPUs (`dmesg | grep Xid`, `nvidia-smi -q -d ECC`), and try another driver."
-                .to_owned(),
-        );
+    fn small_window(&self) -> Option<String> {
+        let is_by_pci = |row: &Row| row.verdict != Verdict::NoPath && (self.joint)(row.pair) != Joint::NvLink;
+        let is_small = |gpu: &Known| gpu.bar1.is_some_and(|bytes| bytes <= 256 << 20);
+        let small = self.gpus.iter().enumerate().filter(|(_, gpu)| is_small(gpu));
+        let small = small.map(|(ordinal, _)| ordinal.to_string()).collect::<Vec<_>>().join(" and ");
+        (!small.is_empty() && self.rows.iter().any(is_by_pci)).then(|| {
+            format!(
+                "BAR1 of GPU {small} is 256 MiB or less, and peers access memory over PCI through it. Enable a larger one in the \
+                 firmware (resizable BAR, above 4G decoding)."
+            )
+        })
     }
-    let is_unknown = |row: &Row| matches!(row.verdict, Verdict::Unknown(_)) && !row.is_wrong_through_host();
-    if rows.iter().any(|row| is_unknown(row) || row.lacks_what_is_essential()) {
-        advice.push("The reasons why pairs could not be tested are below. Correct them and test again.".to_owned());
-    }
-    advice
-}
 
-/// The likely cause for a pair that is wrong only beyond the first part of memory, and has no NVLink.
-fn window(row: &Row, gpus: &[Known]) -> Option<String> {
-    let [_, to] = row.pair;
-    row.fails_only(&[Test::AllMemory]).then(|| {
-        let bar1 = gpus.get(to).and_then(|gpu| gpu.bar1);
-        let size = bar1.map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
-        format!(
-            "peers access memory of GPU {to} over PCI through its BAR1{size}, which may show only a part of it. Enable a larger one in \
-             the firmware (resizable BAR, above 4G decoding), and test again"
-        )
-    })
-}
+    fn wrong_through_host(&self) -> Option<String> {
+        let advice =
+            "Look for errors of these GPUs (`dmesg | grep Xid`, `nvidia-smi -q -d ECC`), and try another driver.";
+        self.rows.iter().any(Row::is_wrong_through_host).then(|| advice.to_owned())
+    }
 
-/// The advice on pairs that failed.
-fn of_failed(
-    rows: &[Row],
-    machine: Option<&Machine>,
-    devices: usize,
-    window: impl Fn(&Row) -> Option<String>,
-) -> Vec<String> {
-    let mut advice = Vec::new();
-    let mut causes: Vec<(String, Vec<&Row>)> = Vec::new();
-    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_))) {
-        let cause = match machine {
-            Some(machine) => window(row).unwrap_or_else(|| machine.likely_cause(row.pair)),
-            None => machine::SIMULATED_CAUSE.to_owned(),
-        };
-        match causes.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, rows)) => rows.push(row),
-            None => causes.push((cause, vec![row])),
-        }
+    fn not_tested(&self) -> Option<String> {
+        let is_unknown = |row: &Row| matches!(row.verdict, Verdict::Unknown(_)) && !row.is_wrong_through_host();
+        let advice = "The reasons why pairs could not be tested are below. Correct them and test again.";
+        let is_so = self.rows.iter().any(|row| is_unknown(row) || row.lacks_what_is_essential());
+        is_so.then(|| advice.to_owned())
     }
-    // More of them fill the screen, and are mostly alike.
-    let shown = if devices > 4 { 1 } else { 2 };
-    let others = causes.split_off(causes.len().min(shown)).into_iter().flat_map(|(_, rows)| rows);
-    let others: Vec<&Row> = others.collect();
-    for (cause, rows) in causes {
-        advice.push(format!("Likely cause for {}: {cause}.", short(&rows, devices)));
-    }
-    if let [first, ..] = others[..] {
-        let name = first.name();
-        advice.push(format!("Likely causes for {}: `p2pshim doctor '{name}'` shows them.", short(&others, devices)));
-    }
-    let failed = || rows.iter().filter(|row| matches!(row.verdict, Verdict::Failed(_)));
-    let (of_nccl, others): (Vec<&Row>, Vec<&Row>) = failed().partition(|row| row.fails_only(&Test::OF_NCCL));
-    if !of_nccl.is_empty() {
-        let (protocols, value) = narrow::protocols(of_nccl.iter().copied());
-        advice.push(format!(
-            "Only tests of NCCL's {protocols} fail on {}: NCCL_PROTO={value} makes NCCL do without. p2pshim still \
-             uses these pairs.",
-            short(&of_nccl, devices)
-        ));
-    }
-    let (shared, others): (Vec<&Row>, Vec<&Row>) =
-        others.into_iter().partition(|row| row.fails_only(&Test::BETWEEN_PROCESSES));
-    if !shared.is_empty() {
-        advice.push(format!(
-            "Only tests between processes fail on {}: NCCL_P2P_DISABLE=1 keeps NCCL from sharing GPU memory between \
-             them. p2pshim does not stage copies of memory that another process allocated.",
-            short(&shared, devices)
-        ));
-    }
-    if !others.is_empty() {
-        advice.push(format!(
-            "To avoid it now: {} keeps programs under the shim off these pairs, and NCCL_P2P_DISABLE=1 does so for NCCL.",
-            // The list of all pairs of many is long.
-            if devices > 2 && others.len() == devices * (devices - 1) {
-                "P2PSHIM_ACCESS=off".to_owned()
-            } else {
-                deny(others.into_iter())
-            }
-        ));
-    }
-    advice
 }
 
 /// The variable that keeps programs off pairs: both ways, since either side may carry a copy out.
-fn deny<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    format!("P2PSHIM_DENY='{}'", denied(rows, |ordinal| ordinal.to_string()))
+fn deny(rows: &[&Row]) -> String {
+    format!("P2PSHIM_DENY='{}'", denied(rows.iter().copied(), |ordinal| ordinal.to_string()))
 }
 
 /// The value of that variable, by other names of GPUs.
@@ -312,11 +354,6 @@ pub(super) fn denied<'a>(rows: impl Iterator<Item = &'a Row>, name: impl Fn(usiz
         }
     }
     pairs.join(",")
-}
-
-fn ordinals(gpus: &[Known], wanted: impl Fn(&Known) -> bool) -> String {
-    let found = gpus.iter().enumerate().filter(|(_, gpu)| wanted(gpu)).map(|(ordinal, _)| ordinal.to_string());
-    found.collect::<Vec<_>>().join(" and ")
 }
 
 #[cfg(test)]
@@ -334,7 +371,9 @@ mod tests {
     }
 
     fn given(rows: &[Row], gpus: &[Known], joint: Joint) -> String {
-        advice(rows, Some(&Machine::default()), gpus, |_| joint, |_| None, [Vec::new(), Vec::new()]).join("\n")
+        let (joint, machine) = (|_| joint, Machine::default());
+        let (machine, gates, hints) = (Some(&machine), Vec::new(), Vec::new());
+        advice(&Facts { rows, machine, gpus, joint: &joint, cause: &|_| None, gates, hints }).join("\n")
     }
 
     #[test]
