@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::json::VERSION;
 use super::json::model::{Device, Pair, Report};
 use super::lines::Test;
+use crate::judge::{self, Level};
 use crate::report::term::few;
 use crate::report::{field, named};
 use crate::status;
@@ -257,26 +258,16 @@ impl Fleet {
         for (index, machine) in self.machines.iter().enumerate() {
             kinds.entry(gpus(&machine.all)).or_default().push(index);
         }
-        let most = kinds
-            .iter()
-            .max_by_key(|(_, machines)| machines.len())
-            .map(|(kind, machines)| (kind.clone(), machines.len()));
+        let most = kinds.iter().max_by_key(|(_, machines)| machines.len());
+        let most = most.map(|(kind, machines)| (kind.clone(), machines.len())).unwrap_or_default();
         for (kind, indices) in &kinds {
             let alike = indices.iter().filter_map(|&index| self.machines.get(index)).map(|machine| &machine.all);
-            let usual = Usual::of(alike);
+            let (usual, alike) = (Usual::of(alike), indices.len());
             for &index in indices {
                 let Some(machine) = self.machines.get_mut(index) else { continue };
-                machine.odd = of_verdict(&machine.all);
-                machine.odd.extend(machine.older.clone());
-                machine.odd.extend_from_slice(&machine.all.hints);
-                if let Some((of_most, count)) = &most
-                    && of_most != kind
-                    && indices.len() * 10 <= total
-                {
-                    machine.odd.push(format!("{kind}, where {count} of {total} machines have {of_most}"));
-                }
-                machine.odd.extend(usual.differences(&machine.all));
-                machine.odd.extend(age(&machine.all, newest));
+                let facts = Facts { machine, usual: &usual, kind, alike, most: &most, total, newest };
+                let odd = judge::texts(judge::evaluate(&rows(), &facts));
+                machine.odd = odd;
             }
         }
         self.machines.sort_by_cached_key(|machine| {
@@ -454,30 +445,66 @@ fn figures_of(machine: &Report) -> impl Iterator<Item = (String, &'static str, f
     all.filter_map(|(pair, figure)| Some((name(pair), figure.verb, (figure.of)(pair)?)))
 }
 
-/// The verdict, if it is not a good one.
-fn of_verdict(machine: &Report) -> Vec<String> {
-    let of = |verdict: &str, words: &str| {
-        let pairs: Vec<&Pair> = machine.pairs.iter().filter(|pair| pair.verdict == verdict).collect();
+/// The facts about a machine among the others.
+struct Facts<'a> {
+    machine: &'a Machine,
+    usual: &'a Usual,
+    /// Its GPUs, and how many machines have such.
+    kind: &'a str,
+    alike: usize,
+    /// The GPUs that most of all machines have, and how many these are.
+    most: &'a (String, usize),
+    total: usize,
+    newest: u64,
+}
+
+/// The rows about that in which a machine stands out.
+fn rows<'a>() -> [judge::Row<'a, Facts<'a>>; 9] {
+    use Level::{Bad, Warn};
+    [
+        judge::Row::new(Bad, "unsafe", |it: &Facts| it.pairs("failed", "UNSAFE: peer access loses data or hangs on")),
+        judge::Row::new(Bad, "damaged", Facts::damaged),
+        judge::Row::new(Bad, "nothing tested", Facts::nothing_tested),
+        judge::Row::new(Bad, "not tested", |it: &Facts| it.pairs("not-tested", "not tested:")),
+        judge::Row::new(Warn, "was unsafe", |it: &Facts| it.machine.older.clone()),
+        judge::Row::new(Warn, "hints", |it: &Facts| it.machine.all.hints.clone()),
+        judge::Row::new(Warn, "other GPUs", Facts::other_gpus),
+        judge::Row::new(Warn, "unusual", |it: &Facts| it.usual.differences(&it.machine.all)),
+        judge::Row::new(Warn, "old", Facts::age),
+    ]
+}
+
+impl Facts<'_> {
+    /// The pairs of a verdict.
+    fn pairs(&self, verdict: &str, words: &str) -> Option<String> {
+        let pairs: Vec<&Pair> = self.machine.all.pairs.iter().filter(|pair| pair.verdict == verdict).collect();
         let names = pairs.iter().map(|pair| name(pair)).collect::<Vec<_>>().join(" ");
         let detail = pairs.iter().find_map(|pair| pair.detail.as_ref());
         let detail = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
         (!pairs.is_empty()).then(|| format!("{words} {names}{detail}"))
-    };
-    let is_known = [status::GOOD, status::NEGATIVE, status::UNKNOWN].contains(&machine.status);
-    let all = [
-        of("failed", "UNSAFE: peer access loses data or hangs on"),
-        (!is_known).then(|| "damaged: its status does not exist".to_owned()),
-        machine.error.as_ref().map(|error| format!("nothing was tested: {error}")),
-        of("not-tested", "not tested:"),
-    ];
-    all.into_iter().flatten().collect()
-}
+    }
 
-/// How much older than the newest a result is, if that matters.
-fn age(machine: &Report, newest: u64) -> Option<String> {
-    const DAY: u64 = 86_400_000_000_000;
-    let days = newest.saturating_sub(machine.time) / DAY;
-    (days >= 2).then(|| format!("examined {days} days before the newest"))
+    fn damaged(&self) -> Option<String> {
+        let is_known = [status::GOOD, status::NEGATIVE, status::UNKNOWN].contains(&self.machine.all.status);
+        (!is_known).then(|| "damaged: its status does not exist".to_owned())
+    }
+
+    fn nothing_tested(&self) -> Option<String> {
+        self.machine.all.error.as_ref().map(|error| format!("nothing was tested: {error}"))
+    }
+
+    /// Other GPUs than most have, if few machines have such.
+    fn other_gpus(&self) -> Option<String> {
+        let Self { kind, alike, most: (most, count), total, .. } = self;
+        (kind != most && alike * 10 <= *total).then(|| format!("{kind}, where {count} of {total} machines have {most}"))
+    }
+
+    /// How much older than the newest a result is, if that matters.
+    fn age(&self) -> Option<String> {
+        const DAY: u64 = 86_400_000_000_000;
+        let days = self.newest.saturating_sub(self.machine.all.time) / DAY;
+        (days >= 2).then(|| format!("examined {days} days before the newest"))
+    }
 }
 
 fn name(pair: &Pair) -> String {
