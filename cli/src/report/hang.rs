@@ -3,7 +3,6 @@
 //! It is read from traces, which their processes write in place, and lines of Python from the memory of processes: nothing is asked of them. Nothing
 //! is said that is not known: a process in no call may run kernels, or the host's own code.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +16,8 @@ use super::files;
 use super::live::{self, LONG, Meant, Process, State};
 use super::model::{Call, Report, Run};
 use super::output;
-use super::sentence::{NAMED, what};
-use super::suspect::{self, Suspect, suspects};
+use super::sentence::what;
+use super::suspect::{self, Facts, hangs, in_call, named, says, since};
 use super::term::{Style, bytes, clean, duration, wrapped};
 use super::text::table::{Side, table};
 use crate::doctor;
@@ -76,22 +75,11 @@ pub(crate) fn hang(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>
         (report, meant) = read(usize::MAX)?;
     }
     let found = found(&report, &meant)?;
-    let hangs = found.iter().any(|(_, all)| hangs(all, are_whole));
+    let hangs = found.iter().any(|(_, all)| hangs(&Facts::of(&report, all, are_whole)));
     let written = output::write_to(Path::new(output::STDOUT), |out| {
         write(&report, &found, (&meant, arguments.json, are_whole), Style::of_stdout(), out)
     });
     Ok(status::end(if hangs { status::NEGATIVE } else { status::GOOD }, [written]))
-}
-
-/// Whether a run hangs: a process is in a call that does not return, or ended in one or badly, or a rank keeps the others waiting. Where all may
-/// only work on the host, nothing tells.
-fn hangs(all: &[Process], are_whole: bool) -> bool {
-    let in_call = all.iter().any(|it| it.state == State::InCall || !it.at_end.is_empty() || has_failed(it));
-    in_call || suspects(all, are_whole).iter().any(|it| !matches!(it, Suspect::Elsewhere(..)))
-}
-
-fn has_failed(it: &Process) -> bool {
-    it.state == State::Ended && it.file.end.code != Some(0)
 }
 
 /// Writes what is known of programs, as text or JSON.
@@ -111,8 +99,7 @@ pub(super) fn write(
         if number > 0 {
             writeln!(out)?;
         }
-        let suspects = suspects(all, are_whole);
-        line(out, &says(report, (all, &suspects)), "")?;
+        line(out, &says(&Facts::of(report, all, are_whole)), "")?;
         writeln!(out, "{}", style.dim(&wrapped(&clean(&run.command.join(" ")), style.width, "  ")))?;
         for it in all {
             line(out, &format!("  {}", sentence(report, it)), "    ")?;
@@ -186,242 +173,6 @@ pub(super) fn found<'a>(report: &'a Report, meant: &Meant) -> Result<Found<'a>, 
               --trace; a program that preloads the library by hand needs P2PSHIM_TRACE. A trace begins with the first GPU call"
             .to_owned(),
     })
-}
-
-// ---- The first sentence ----
-
-/// The process that the others may wait for, as far as that can be told; else that it cannot.
-fn says(report: &Report, (all, suspects): (&[Process], &[Suspect])) -> String {
-    if !suspects.is_empty() {
-        let sentences: Vec<String> = suspects.iter().map(|it| suspected(report, all, it)).collect();
-        return sentences.join(" ");
-    }
-    let [waiting, idle, moving] = by_state(all);
-    if all.iter().all(|it| it.state == State::Ended) {
-        let hung: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
-        let them = match hung[..] {
-            [] => "none ended in a GPU call".to_owned(),
-            [one] => format!("{} ended in a GPU call", name(one)),
-            _ => format!("{} of {} ended in GPU calls", hung.len(), all.len()),
-        };
-        let badly: Vec<&Process> = all.iter().filter(|it| has_failed(it) && it.at_end.is_empty()).collect();
-        let badly = match badly[..] {
-            [] => String::new(),
-            [one] => format!("{} {}; ", name(one), one.end()),
-            _ => format!("{} did not end with exit 0; ", small(&who(&badly))),
-        };
-        return format!("No process of this run runs any more; {badly}{them}.");
-    }
-    let ended: Vec<&Process> = all.iter().filter(|it| !it.at_end.is_empty()).collect();
-    if waiting.is_empty() && !ended.is_empty() {
-        return format!("{} ended in a GPU call; no process that runs is in one that does not return.", who(&ended));
-    }
-    if waiting.is_empty() {
-        return match moving.len() {
-            0 => "No process is in a GPU call, so p2pshim cannot tell whether anything hangs.".to_owned(),
-            _ => "Nothing hangs in a GPU call: no process has been in one for a second.".to_owned(),
-        };
-    }
-    let others = in_calls(&waiting);
-    match (&waiting[..], &idle[..]) {
-        _ if !moving.is_empty() => format!("{others}; {} made calls within the last second.", who(&moving)),
-        ([one], []) => {
-            let what = one.call.zip(one.place());
-            let what = what.map(|(call, place)| format!(": {} at {place}", in_call(report, call)));
-            format!("{others}, for {}{}{}.", since(one), what.unwrap_or_default(), last_copy(report, one))
-        }
-        ([_], [_]) => format!("{others}, and {}. Which of them waits for the other is not known.", in_none(&idle)),
-        (_, [_, ..]) => {
-            format!("{others}, and {}. Which of them the others wait for is not known.", in_none(&idle))
-        }
-        _ => {
-            let last = waiting.iter().min_by_key(|it| it.since);
-            let last = last.map(|it| format!(" The last to enter its call was {}, {} ago.", name(it), since(it)));
-            format!("{others}. Which of them the others wait for is not known.{}", last.unwrap_or_default())
-        }
-    }
-}
-
-/// Those that are in calls, in none, and that make calls; one that has started others waits for them, and does not count.
-fn by_state<'p, 'a>(all: &'p [Process<'a>]) -> [Vec<&'p Process<'a>>; 3] {
-    [State::InCall, State::Idle, State::Moves].map(|state| {
-        let is_parent = |it: &Process| state == State::Idle && live::has_child(it, all);
-        all.iter().filter(|it| it.state == state && !is_parent(it)).collect()
-    })
-}
-
-fn in_calls(all: &[&Process]) -> String {
-    match all.len() {
-        1 => format!("{} is in a GPU call that does not return", who(all)),
-        _ => format!("{} are in GPU calls that do not return", who(all)),
-    }
-}
-
-/// As it stands inside a sentence.
-fn small(text: &str) -> String {
-    text.replacen("Rank ", "rank ", 1).replacen("Process ", "process ", 1)
-}
-
-fn in_none(all: &[&Process]) -> String {
-    let line = if let [one] = all { one.line() } else { None };
-    let line = line.map(|line| format!(", with its Python at {line}")).unwrap_or_default();
-    format!("{} {} in no GPU call{line}", small(&who(all)), if all.len() == 1 { "is" } else { "are" })
-}
-
-/// The sentence about processes that others may wait for.
-fn suspected(report: &Report, all: &[Process], suspect: &Suspect) -> String {
-    let [waiting, idle, moving] = by_state(all);
-    let hosts: BTreeSet<_> = all.iter().map(|it| &it.file.host).collect();
-    let named = |it: &Process| match &it.file.host {
-        Some(host) if hosts.len() > 1 => format!("{} on {host}", named(it)),
-        _ => named(it),
-    };
-    let those = |those: &[&Process]| those.iter().map(|it| name(it)).take(NAMED).collect::<Vec<_>>().join(", ");
-    let first = match suspect {
-        Suspect::Ended(ended) => match ended[..] {
-            [one] => format!("{} {}", named(one), one.end()),
-            _ => format!("{} have ended ({})", who(ended), those(ended)),
-        },
-        Suspect::Stopped(stopped) => match stopped[..] {
-            [one] => format!("{} is stopped", named(one)),
-            _ => format!("{} are stopped ({})", who(stopped), those(stopped)),
-        },
-        Suspect::Missing(missing, lack) => match (&missing[..], lack) {
-            ([rank], 0) => format!("Rank {rank} has made no GPU call here yet, or runs elsewhere"),
-            (_, 0) => format!("{} have made no GPU call here yet, or run elsewhere", ranks(missing)),
-            ([rank], _) => format!("Rank {rank} has made no GPU call yet"),
-            (_, lack) if *lack == missing.len() as u64 => format!("{} have made no GPU call yet", ranks(missing)),
-            (_, 1) => format!("One of {} runs here and has made no GPU call yet", ranks(missing).to_lowercase()),
-            _ => format!("{lack} of {} run here and have made no GPU call yet", ranks(missing).to_lowercase()),
-        },
-        Suspect::Inside(it, others) => {
-            let call = it.call.map(|call| in_call(report, call)).unwrap_or_default();
-            let place = it.place().unwrap_or_default();
-            return format!(
-                "{} has been in {call} for {}, at {place}{}. {others} others are in no GPU call, and may wait for it.",
-                named(it),
-                since(it),
-                last_copy(report, it)
-            );
-        }
-        Suspect::Outside(it, others) => {
-            let place = place_of_idle(it);
-            return format!(
-                "{} has made no GPU call that p2pshim sees for {}; {others} others are in GPU calls that do not return, and may wait for it.{place}",
-                named(it),
-                since(it)
-            );
-        }
-        Suspect::Elsewhere(it, others, line) => {
-            return format!(
-                "No process is in a GPU call. {} differs: its Python is at {}, and {others} others are at {line}, and may wait for it.",
-                named(it),
-                it.line().unwrap_or_default()
-            );
-        }
-        Suspect::Behind(it, others, bytes_of_others) => {
-            let [own, more] = [it.file.copied_bytes, *bytes_of_others].map(bytes);
-            return format!(
-                "{} has submitted copies of {own}, and each of the {others} others {more}. All are in GPU calls that do not return, and may wait for it.",
-                named(it)
-            );
-        }
-    };
-    let others: Vec<String> = [(&waiting, small(&in_calls(&waiting))), (&idle, in_none(&idle))]
-        .into_iter()
-        .filter_map(|(those, said)| (!those.is_empty()).then_some(said))
-        .collect();
-    match (waiting.len() + idle.len(), moving.len()) {
-        (0, 0) => format!("{first}."),
-        (0, _) => format!("{first}; {} made calls within the last second.", who(&moving)),
-        (1, _) => format!("{first}; {}. It may wait for that.", others.join("")),
-        _ => format!("{first}; {}. They may wait for that.", others.join(", and ")),
-    }
-}
-
-/// Where a process is that is in no GPU call, as a sentence.
-fn place_of_idle(it: &Process) -> String {
-    match (it.line(), &it.python) {
-        (Some(line), _) => format!(" Its Python is at {line} now."),
-        (None, Some(_)) => {
-            " The kernel does not let this user read where its Python is: set kernel.yama.ptrace_scope to 0, or ask py-spy as root.".to_owned()
-        }
-        (None, None) => " p2pshim cannot tell where it is now: a debugger does, such as gdb or py-spy.".to_owned(),
-    }
-}
-
-/// Whether the last copy is done that a process has queued, if it is in a call that waits.
-fn last_copy(report: &Report, it: &Process) -> String {
-    let is_wait = it.call.is_some_and(|call| call.is_wait && call.bytes.is_none());
-    let Some(copy) = it.file.last_copy.as_ref().filter(|_| is_wait) else { return String::new() };
-    let what = what(report, copy);
-    /// Default streams are 0, 1 and 2; which device's they are is not known.
-    const DEFAULT: u64 = 2;
-    // Its thread has waited for its stream since.
-    let is_wait_for = |call: &&Call| {
-        let is_of = call.is_wait && (call.file, call.thread, call.stream) == (copy.file, copy.thread, copy.stream);
-        is_of
-            && call.function.contains("StreamSynchronize")
-            && call.returned.is_some_and(|end| Some(end) >= copy.returned)
-    };
-    let has_stream = copy.returned.is_some() && copy.stream > DEFAULT;
-    let is_waited_for = has_stream && report.unfinished.iter().any(|call| is_wait_for(&call));
-    let done = if copy.is_made || is_waited_for { "is done" } else { "is not known to be done" };
-    format!("; its last copy ({}) {done}", what.strip_prefix(", ").unwrap_or(&copy.function))
-}
-
-/// How long it has been in what it is in.
-fn since(it: &Process) -> String {
-    it.since.map_or_else(|| "a time that is not known".to_owned(), duration)
-}
-
-/// Functions that wait for more than what their arguments name: parts of their names, and what for.
-const WAITS: &[(&str, &str)] = &[
-    ("Async", ""),
-    ("FreeHost", ""),
-    ("MemFree", ", which waits for all work of its device, of kernels and callbacks too,"),
-    ("hipFree", ", which waits for all work of its device, of kernels and callbacks too,"),
-    ("CtxSynchronize", ", which waits for all work of its context,"),
-    ("DeviceSynchronize", ", which waits for all work of its device,"),
-    ("ModuleUnload", ", which may wait for all work of its context,"),
-    ("LibraryUnload", ", which may wait for all work of its context,"),
-];
-
-/// A call with what it copies, or what it waits for.
-fn in_call(report: &Report, call: &Call) -> String {
-    let what = what(report, call);
-    let what = what.strip_prefix(", ").map(|what| format!(" ({what})")).unwrap_or_default();
-    let waits = WAITS.iter().find(|(part, _)| call.function.contains(part)).map_or("", |(_, waits)| waits);
-    format!("{}{what}{waits}", call.function)
-}
-
-/// `Rank 2`.
-fn named(it: &Process) -> String {
-    let name = name(it);
-    if let Some(rest) = name.strip_prefix('r') {
-        format!("R{rest}")
-    } else {
-        format!("Process {}", it.file.process.unwrap_or_default())
-    }
-}
-
-/// `rank 2`.
-fn name(it: &Process) -> String {
-    it.file.name()
-}
-
-/// `Rank 2`, or `7 processes`.
-fn who(all: &[&Process]) -> String {
-    let is_of_ranks = all.iter().all(|it| it.file.rank.is_some());
-    match all {
-        [one] => named(one),
-        _ => format!("{} {}", all.len(), if is_of_ranks { "ranks" } else { "processes" }),
-    }
-}
-
-fn ranks(all: &[u64]) -> String {
-    let named: Vec<String> = all.iter().take(NAMED).map(u64::to_string).collect();
-    format!("Ranks {}{}", named.join(", "), if all.len() > NAMED { ", …" } else { "" })
 }
 
 // ---- A process ----
@@ -530,9 +281,10 @@ fn write_json(report: &Report, found: &Found, are_whole: bool, out: &mut dyn Wri
         })
     };
     let run = |(run, all): &(&Run, Vec<Process>)| {
+        let facts = Facts::of(report, all, are_whole);
         json!({
-            "id": run.id, "command": run.command, "says": says(report, (all, &suspects(all, are_whole))),
-            "hangs": hangs(all, are_whole),
+            "id": run.id, "command": run.command, "says": says(&facts),
+            "hangs": hangs(&facts),
             "missing_ranks": suspect::missing(all).0, "processes": all.iter().map(process).collect::<Vec<Value>>(),
         })
     };
