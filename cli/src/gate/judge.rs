@@ -7,6 +7,7 @@ use p2pshim_host::config::{Config, Order};
 use p2pshim_trace::{Class, ORDER_LOST, Path as Taken, Why};
 
 use super::condition::{Condition, What};
+use crate::judge::{Level, Row, Sentence, evaluate};
 use crate::report::broken;
 use crate::report::model::{Error, File, Finding, Pair, Path, Report, Sampled};
 use crate::report::order;
@@ -16,17 +17,33 @@ use crate::report::traffic::COUNTED_ANEW;
 /// The size from which on a copy is large, as a power of two.
 const LARGE: u32 = 20;
 
-/// Why runs do not keep to a condition: of the first run that does not. A condition that cannot be judged is not kept to either.
-pub(super) fn broken(condition: &Condition, runs: &[Report]) -> Option<String> {
-    if runs.is_empty() {
-        return Some("nothing was recorded, so it cannot be judged".to_owned());
-    }
-    runs.iter().find_map(|run| by(condition, run)).or_else(|| runs.iter().find_map(unknown))
+/// The rows about a condition. A note is about runs that keep to it; a condition that cannot be judged is not kept to. `has_bounce` says whether copies
+/// by hand have a condition of their own.
+fn rows(condition: &Condition, has_bounce: bool) -> [Row<'_, [Report]>; 4] {
+    const JUDGEMENT: &str = "judgement";
+    let is_staged = matches!(condition.is, What::Staged(_));
+    let none = |runs: &[Report]| runs.is_empty().then(|| "nothing was recorded, so it cannot be judged".to_owned());
+    let by_hand = move |runs: &[Report]| {
+        let went = runs.iter().find_map(went_by_hand).filter(|_| is_staged && !has_bounce);
+        went.map(|went| format!("{went}: `--fail-on bounce` checks that."))
+    };
+    let broken = |runs: &[Report]| runs.iter().find_map(|run| broken(&condition.is, run));
+    [
+        Row::new(Level::Bad, "nothing recorded", none).one_of(JUDGEMENT),
+        Row::new(Level::Bad, "not kept to", broken).one_of(JUDGEMENT),
+        Row::new(Level::Bad, "not known", |runs: &[Report]| runs.iter().find_map(unknown)).one_of(JUDGEMENT),
+        Row::new(Level::Note, "by hand", by_hand).one_of(JUDGEMENT),
+    ]
+}
+
+/// Why runs do not keep to a condition, of the first run that does not; or else what is to be known of those that do.
+pub(super) fn judge(condition: &Condition, has_bounce: bool, runs: &[Report]) -> Option<Sentence> {
+    evaluate(&rows(condition, has_bounce), runs).into_iter().next()
 }
 
 /// Why one run does not.
-fn by(condition: &Condition, run: &Report) -> Option<String> {
-    match &condition.is {
+fn broken(condition: &What, run: &Report) -> Option<String> {
+    match condition {
         What::Staged(most) => staged(run, *most),
         What::Bounce => bounce(run),
         What::Hazard => finding(run, |it| it.severity == "hazard"),
@@ -135,11 +152,6 @@ fn staged(run: &Report, most_bytes: u64) -> Option<String> {
         _ => path.taken.remedy().unwrap_or_default(),
     };
     Some(format!("{} were staged, {}{why}{}. {remedy}", sum(&all), most(run, &all), place(pair)))
-}
-
-/// Copies by hand, of which `staged` says nothing.
-pub(super) fn by_hand(runs: &[Report]) -> Option<String> {
-    runs.iter().find_map(went_by_hand)
 }
 
 fn bounce(run: &Report) -> Option<String> {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use clap::Args;
 
+use crate::judge::Level;
 use crate::report::apart::Reports;
 use crate::report::output;
 use crate::{complain, numbers};
@@ -78,16 +79,19 @@ impl Gate {
     /// or `failed` if the file could not be written.
     pub(crate) fn judge(&self, reports: Reports, program: Option<&Judged>, failed: u8) -> Option<u8> {
         let (runs, why_none) = match reports {
-            Ok(runs) => (runs, None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
+            Ok(runs) => (runs, String::new()),
+            Err(error) => (Vec::new(), format!(": {error}")),
         };
-        let broken = |condition: &Condition| {
-            let why = judge::broken(condition, &runs)?;
-            Some(why_none.as_ref().map_or(why.clone(), |none| format!("{why}: {none}")))
-        };
+        let has_bounce = self.fail_on.iter().any(|condition| condition.is == What::Bounce);
+        let mut notes = Vec::new();
         let case = |condition: &Condition| {
             let begun = Instant::now();
-            let failure = broken(condition);
+            let mut failure = None;
+            match judge::judge(condition, has_bounce, &runs) {
+                Some(said) if said.level == Level::Note => notes.push(format!("{condition} passes, but {}", said.text)),
+                Some(said) => failure = Some(format!("{}{why_none}", said.text)),
+                None => {}
+            }
             Case { name: condition.to_string(), failure, seconds: begun.elapsed().as_secs_f64() }
         };
         let cases: Vec<Case> = self.fail_on.iter().map(case).collect();
@@ -99,13 +103,7 @@ impl Gate {
             let exit = if ended_well { format!("exit {}: ", self.fail_code) } else { String::new() };
             complain(format_args!("{exit}--fail-on {name}: {}.", why.trim_end_matches('.')));
         }
-        let is_meant = |what: fn(&What) -> bool| self.fail_on.iter().zip(&cases).find(|(it, _)| what(&it.is));
-        let staged = is_meant(|what| matches!(what, What::Staged(_))).filter(|(_, case)| case.failure.is_none());
-        if let (Some((condition, _)), None, Some(went)) =
-            (staged, is_meant(|what| *what == What::Bounce), judge::by_hand(&runs))
-        {
-            complain(format_args!("--fail-on {condition} passes, but {went}: `--fail-on bounce` checks that."));
-        }
+        notes.iter().take(1).for_each(|note| complain(format_args!("--fail-on {note}")));
         let is_written = self.junit.as_deref().is_none_or(|file| write(file, program, &runs, cases));
         match (is_broken, is_written) {
             (true, _) => Some(self.fail_code),
