@@ -25,6 +25,7 @@ mod schema;
 mod shim;
 mod sim;
 mod status;
+mod table;
 mod tables;
 
 use std::ffi::OsString;

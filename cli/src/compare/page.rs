@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use p2pshim_host::text::Escaped;
 
 use super::model::Comparison;
-use super::text::{is_text, tables};
+use super::text::tables;
+use crate::table::Column;
 
 const STYLE: &str = include_str!("../report/page/page.css");
 /// The report's page, whose policy names that style.
@@ -24,17 +25,17 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
         writeln!(out, "<p>{}</p>", marked_up(note))?;
     }
     writeln!(out, "</section>")?;
-    for (title, names, rows) in tables(comparison) {
+    for (title, rows, columns) in tables(comparison) {
         writeln!(out, "<section><h2>{title}</h2>\n<div class=\"scroll\"><table class=\"rows\">\n<thead><tr>")?;
-        let columns = names.len();
-        let class = |column: usize| if is_text(column, columns) { "" } else { " class=\"right\"" };
-        for (column, name) in names.iter().enumerate() {
-            writeln!(out, "<th scope=\"col\"{}>{name}</th>", class(column))?;
+        let class = |column: &Column| if column.is_text { "" } else { " class=\"right\"" };
+        for column in &columns {
+            writeln!(out, "<th scope=\"col\"{}>{}</th>", class(column), column.name)?;
         }
         writeln!(out, "</tr></thead>\n<tbody>")?;
-        for row in rows {
+        for row in 0..rows {
             write!(out, "<tr>")?;
-            for (column, cell) in row.iter().enumerate() {
+            for column in &columns {
+                let cell = column.cells.get(row).map_or("", String::as_str);
                 write!(out, "<td{}>{}</td>", class(column), marked_up(cell))?;
             }
             writeln!(out, "</tr>")?;

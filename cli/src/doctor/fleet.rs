@@ -14,9 +14,10 @@ use super::json::VERSION;
 use super::json::model::{Device, Pair, Report};
 use super::lines::Test;
 use crate::judge::{self, Level};
+use crate::report::named;
 use crate::report::term::few;
-use crate::report::{field, named};
 use crate::status;
+use crate::table::Table;
 
 /// A figure of a pair.
 struct Figure {
@@ -72,30 +73,36 @@ pub(crate) fn run(FleetArguments { paths, json, csv }: &FleetArguments, out: &mu
 /// Writes a line for each pair of each machine, under a line of names. A cell that is not known is empty. A machine without pairs has a line
 /// of its own.
 pub(super) fn csv<'a>(machines: impl Iterator<Item = &'a Report>, out: &mut dyn Write) -> io::Result<()> {
-    let ends = ["from", "from_name", "from_uuid", "to", "to_name", "to_uuid", "link", "verdict", "detail"];
-    let names = ["host", "time", "machine", "summary"].into_iter().chain(ends).chain(Test::ALL.map(Test::word));
-    writeln!(out, "{}", names.chain(FIGURES.map(|figure| figure.key)).collect::<Vec<_>>().join(","))?;
-    let cell = |text: Option<&str>| text.map(field).unwrap_or_default();
-    for machine in machines {
-        let said = machine.error.as_deref().or(machine.summary.as_deref());
-        let own = [field(&machine.host), machine.time.to_string(), field(&machine.verdict), cell(said)].join(",");
-        for pair in &machine.pairs {
-            let [from, to] = [pair.from, pair.to].map(|end| {
-                let device = machine.devices.get(end);
-                let [name, uuid] = [device.map(|it| &*it.name), device.map(|it| &*it.uuid)].map(cell);
-                [end.to_string(), name, uuid]
-            });
-            let of_pair = [pair.link.as_deref(), Some(&pair.verdict), pair.detail.as_deref()].map(cell);
-            let parts = Test::ALL.map(|test| cell(pair.parts.get(test.word()).map(|part| &*part.result)));
-            let figures = FIGURES.map(|Figure { of, .. }| of(pair).map(|it| format!("{it:?}")).unwrap_or_default());
-            let all = from.iter().chain(&to).chain(&of_pair).chain(&parts).chain(&figures);
-            writeln!(out, "{own},{}", all.map(String::as_str).collect::<Vec<_>>().join(","))?;
-        }
-        if machine.pairs.is_empty() {
-            writeln!(out, "{own}{}", ",".repeat(ends.len() + Test::ALL.len() + FIGURES.len()))?;
-        }
+    let rows = machines.flat_map(|machine| {
+        let none = machine.pairs.is_empty().then_some(None);
+        machine.pairs.iter().map(Some).chain(none).map(move |pair| (machine, pair))
+    });
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let said = |machine: &Report| text(machine.error.as_deref().or(machine.summary.as_deref()));
+    let mut table = Table::of(rows)
+        .text("host", |(machine, _)| machine.host.clone())
+        .number("time", |(machine, _)| machine.time.to_string())
+        .text("machine", |(machine, _)| machine.verdict.clone())
+        .text("summary", |(machine, _)| said(machine));
+    for (name, end) in [("from", (|pair| pair.from) as fn(&Pair) -> usize), ("to", |pair| pair.to)] {
+        let device = |(machine, pair): &(&'a Report, Option<&Pair>)| machine.devices.get(end((*pair)?));
+        table = table
+            .number(name, |(_, pair)| pair.map_or_else(String::new, |pair| end(pair).to_string()))
+            .text(&format!("{name}_name"), |it| text(device(it).map(|device| &*device.name)))
+            .text(&format!("{name}_uuid"), |it| text(device(it).map(|device| &*device.uuid)));
     }
-    Ok(())
+    table = table
+        .text("link", |(_, pair)| text(pair.and_then(|pair| pair.link.as_deref())))
+        .text("verdict", |(_, pair)| text(pair.map(|pair| &*pair.verdict)))
+        .text("detail", |(_, pair)| text(pair.and_then(|pair| pair.detail.as_deref())));
+    for test in Test::ALL {
+        table =
+            table.text(test.word(), |(_, pair)| text(pair.and_then(|it| Some(&*it.parts.get(test.word())?.result))));
+    }
+    for Figure { key, of, .. } in FIGURES {
+        table = table.number(key, |(_, pair)| pair.and_then(of).map_or_else(String::new, |it| format!("{it:?}")));
+    }
+    table.csv(out)
 }
 
 /// Writes metrics in Prometheus' text format, for the textfile collector of its node exporter.

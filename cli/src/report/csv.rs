@@ -2,53 +2,83 @@
 
 use std::io::{self, Write};
 
-use super::model::{CopyCaller, CopyLine, CopySite, Durations, Gpu, Pair, Report};
-use super::term;
+use super::model::{CopyCaller, CopyLine, CopySite, Durations, Gpu, Pair, Path, Rate, Report};
+use super::paths::Taken;
+use crate::table::Table;
 
-const COLUMNS: &str = "src_host,src,src_uuid,dst_host,dst,dst_uuid,pair_calls,pair_errors,path,why,calls,bytes,device_calls,\
-                       device_bytes,device_ns,gb_per_s,gb_per_s_off,host_p50_ns,host_p99_ns,host_max_ns,host_total_ns,access,link,\
-                       python_lines,call_sites,between_processes";
+/// A path of a pair's copies, or none if no path is known of them.
+pub(super) struct Row<'a> {
+    pub(super) pair: &'a Pair,
+    pub(super) path: Option<&'a Path>,
+    is_first: bool,
+}
+
+impl Row<'_> {
+    pub(super) fn host(&self) -> Durations {
+        self.path.map_or(self.pair.host_ns, |path| path.host_ns)
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.path.map_or(self.pair.calls, |path| path.calls)
+    }
+
+    /// A text about the pair, in its first row alone.
+    pub(super) fn once(&self, text: impl FnOnce() -> String) -> String {
+        if self.is_first { text() } else { String::new() }
+    }
+}
+
+/// A row for each path of these pairs.
+pub(super) fn rows<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> impl Iterator<Item = Row<'a>> {
+    pairs.into_iter().flat_map(|pair| {
+        let none = pair.paths.is_empty().then_some(None);
+        let paths = pair.paths.iter().map(Some).chain(none).enumerate();
+        paths.map(move |(index, path)| Row { pair, path, is_first: index == 0 })
+    })
+}
 
 /// Writes the table, with a line of names. A cell that is not known is empty. The counts of a pair stand in its first line alone, so that
 /// each column can be added up.
-pub(crate) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{COLUMNS}")?;
-    for pair in &report.pairs {
-        let gpu = |index: usize| {
-            let gpu = report.gpus.get(index);
-            let known =
-                |what: fn(&Gpu) -> Option<&String>| gpu.and_then(what).map_or(String::new(), |text| field(text));
-            let host = known(|gpu| gpu.host.as_ref());
-            format!("{host},{},{}", field(report.label(index)), known(|gpu| gpu.uuid.as_ref()))
-        };
-        let mut ends = format!("{},{},{},{}", gpu(pair.src), gpu(pair.dst), pair.calls, pair.errors);
-        let number = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
-        let host = |times: &Durations| {
-            format!("{},{},{},{}", number(times.p50), number(times.p99), number(times.max), times.total)
-        };
-        let access = pair.access.map_or("", |access| if access { "1" } else { "0" });
-        let link = field(pair.link.as_deref().unwrap_or_default());
-        let lines = format!("{},{}", field(&lines(pair)), field(&callers(pair)));
-        for path in &pair.paths {
-            let rate = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!("{rate:.3}"));
-            let rate = format!("{},{}", rate(path.rate.gb_per_s), rate(path.rate.gb_per_s_off));
-            let named = format!("{},{}", field(path.taken.name()), field(path.taken.why().unwrap_or_default()));
-            let sums =
-                format!("{},{},{},{},{}", path.calls, path.bytes, path.device_calls, path.device_bytes, path.device_ns);
-            let times = host(&path.host_ns);
-            writeln!(
-                out,
-                "{ends},{named},{sums},{rate},{times},{access},{link},{lines},{}",
-                u8::from(path.taken.between_processes)
-            )?;
-            ends = format!("{},{},,", gpu(pair.src), gpu(pair.dst));
-        }
-        if pair.paths.is_empty() {
-            let times = host(&pair.host_ns);
-            writeln!(out, "{ends},,,0,0,0,0,0,,,{times},{access},{link},{lines},0")?;
-        }
-    }
-    Ok(())
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let gpu = |index: usize, what: fn(&Gpu) -> &Option<String>| {
+        report.gpus.get(index).and_then(|gpu| what(gpu).clone()).unwrap_or_default()
+    };
+    let sum = |it: &Row, what: fn(&Path) -> u64| it.path.map_or(0, what).to_string();
+    let words = |it: &Row, what: fn(Taken) -> Option<&'static str>| {
+        it.path.and_then(|path| what(path.taken)).unwrap_or_default().to_owned()
+    };
+    let rate = |it: &Row, what: fn(&Rate) -> Option<f64>| {
+        it.path.and_then(|path| what(&path.rate)).map_or_else(String::new, |rate| format!("{rate:.3}"))
+    };
+    let time = |time: Option<u64>| time.map_or_else(String::new, |time| time.to_string());
+    Table::of(rows(&report.pairs))
+        .text("src_host", |it| gpu(it.pair.src, |gpu| &gpu.host))
+        .text("src", |it| report.label(it.pair.src).to_owned())
+        .text("src_uuid", |it| gpu(it.pair.src, |gpu| &gpu.uuid))
+        .text("dst_host", |it| gpu(it.pair.dst, |gpu| &gpu.host))
+        .text("dst", |it| report.label(it.pair.dst).to_owned())
+        .text("dst_uuid", |it| gpu(it.pair.dst, |gpu| &gpu.uuid))
+        .number("pair_calls", |it| it.once(|| it.pair.calls.to_string()))
+        .number("pair_errors", |it| it.once(|| it.pair.errors.to_string()))
+        .text("path", |it| words(it, |taken| Some(taken.name())))
+        .text("why", |it| words(it, Taken::why))
+        .number("calls", |it| sum(it, |path| path.calls))
+        .number("bytes", |it| sum(it, |path| path.bytes))
+        .number("device_calls", |it| sum(it, |path| path.device_calls))
+        .number("device_bytes", |it| sum(it, |path| path.device_bytes))
+        .number("device_ns", |it| sum(it, |path| path.device_ns))
+        .number("gb_per_s", |it| rate(it, |rate| rate.gb_per_s))
+        .number("gb_per_s_off", |it| rate(it, |rate| rate.gb_per_s_off))
+        .number("host_p50_ns", |it| time(it.host().p50))
+        .number("host_p99_ns", |it| time(it.host().p99))
+        .number("host_max_ns", |it| time(it.host().max))
+        .number("host_total_ns", |it| it.host().total.to_string())
+        .text("access", |it| it.pair.access.map_or_else(String::new, |access| u8::from(access).to_string()))
+        .text("link", |it| it.pair.link.clone().unwrap_or_default())
+        .text("python_lines", |it| lines(it.pair))
+        .text("call_sites", |it| callers(it.pair))
+        .number("between_processes", |it| sum(it, |path| path.taken.between_processes.into()))
+        .csv(out)
 }
 
 /// The lines of Python that copy, each with how many of its calls were looked at, of all from that place in the code.
@@ -71,18 +101,9 @@ fn callers(pair: &Pair) -> String {
     pair.sites.iter().flat_map(of_site).collect::<Vec<_>>().join("; ")
 }
 
-/// A text as a field: quoted if it would not stay one, and marked as text if a spreadsheet would take it for a formula.
-pub(crate) fn field(text: &str) -> String {
-    let text = term::clean(text);
-    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text };
-    if text.contains(['"', ',']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Path;
-    use crate::report::paths::Taken;
 
     #[test]
     fn write_each_line_has_the_columns_of_the_first() {
@@ -101,20 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn field_that_looks_like_a_formula_is_text_and_numbers_stay() {
-        for (text, shown) in
-            [("=1+2", "'=1+2"), ("+1", "'+1"), ("-1", "'-1"), ("@x", "'@x"), ("a=1", "a=1"), ("\t=x", "\\t=x")]
-        {
-            assert_eq!(field(text), shown);
-        }
+    fn write_numbers_stay_numbers() {
         let pair = Pair { src: 0, dst: 0, calls: 5, ..Pair::default() };
         let mut out = Vec::new();
         write(&Report { pairs: vec![pair], ..Report::default() }, &mut out).unwrap();
         assert!(String::from_utf8(out).unwrap().contains(",5,0,,,0,0,0,0,0,,"));
-    }
-
-    #[test]
-    fn field_quotes_only_what_needs_it() {
-        assert_eq!((field("a b"), field("a,\"b\"")), ("a b".to_owned(), "\"a,\"\"b\"\"\"".to_owned()));
     }
 }

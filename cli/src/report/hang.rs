@@ -19,9 +19,9 @@ use super::output;
 use super::sentence::what;
 use super::suspect::{self, Facts, hangs, in_call, named, says, since};
 use super::term::{Style, bytes, clean, duration, wrapped};
-use super::text::table::{Side, table};
 use crate::doctor;
 use crate::status::{self, Refusal};
+use crate::table::Table;
 
 /// The version of the JSON.
 const VERSION: u32 = 1;
@@ -135,12 +135,8 @@ pub(crate) fn ps(arguments: &LiveArguments) -> Result<ExitCode, Box<dyn Error>> 
         if arguments.json {
             return write_json(&report, &found, true, out);
         }
-        let names = ["pid", "rank", "host", "program", "state", "since", "last copy", "bytes"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        rows.extend(found.iter().flat_map(|(_, all)| all).map(|it| row(&report, it, arguments.with_arguments)));
-        use Side::{Left, Right};
-        let sides = [Right, Right, Left, Left, Left, Right, Left, Right];
-        let lines = table(&rows, &sides, Style::of_stdout().width, 6, &[2, 3]);
+        let processes = found.iter().flat_map(|(_, all)| all);
+        let lines = table(&report, processes, arguments.with_arguments).lines(Style::of_stdout().width);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     });
     Ok(status::end(status::GOOD, [written]))
@@ -232,32 +228,38 @@ fn at_end(report: &Report, it: &Process, call: &Call) -> String {
     format!("{}{age}{}", what.trim_end_matches(','), call.from.at())
 }
 
-/// A process as a row of a table.
-fn row(report: &Report, it: &Process, with_arguments: bool) -> Vec<String> {
-    let file = it.file;
-    let program = file.program.first().map(|path| path.rsplit('/').next().unwrap_or_default().to_owned());
-    // The executable comes before the words of the command.
-    let program = program.map(|name| {
-        if with_arguments { [&[name], file.program.get(2..).unwrap_or_default()].concat().join(" ") } else { name }
-    });
-    let state = match (it.state, it.call) {
+/// The table of processes.
+fn table<'p, 'a: 'p>(
+    report: &Report,
+    all: impl Iterator<Item = &'p Process<'a>>,
+    with_arguments: bool,
+) -> Table<&'p Process<'a>> {
+    let program = |it: &Process| {
+        let name = it.file.program.first().map(|path| path.rsplit('/').next().unwrap_or_default().to_owned())?;
+        // The executable comes before the words of the command.
+        let words = it.file.program.get(2..).filter(|_| with_arguments).unwrap_or_default();
+        Some([&[name], words].concat().join(" "))
+    };
+    let state = |it: &Process| match (it.state, it.call) {
         (State::Ended, _) => it.end().replace("has ", "").replace("was ", ""),
         (State::Stopped, _) => "stopped".to_owned(),
         (_, Some(call)) => call.function.clone(),
         (State::Moves, None) => "runs".to_owned(),
         _ => "in no call".to_owned(),
     };
-    let copy = file.last_copy.as_ref().map(|copy| what(report, copy).trim_start_matches(", ").to_owned());
-    vec![
-        file.process.unwrap_or_default().to_string(),
-        clean(file.rank.as_deref().unwrap_or("-")),
-        clean(file.host.as_deref().unwrap_or("-")),
-        clean(program.as_deref().unwrap_or("-")),
-        state,
-        it.since.map_or_else(|| "-".to_owned(), duration),
-        copy.unwrap_or_else(|| "-".to_owned()),
-        bytes(file.copied_bytes),
-    ]
+    let copy = |it: &Process| Some(what(report, it.file.last_copy.as_ref()?).trim_start_matches(", ").to_owned());
+    let none = || "-".to_owned();
+    Table::of(all)
+        .number("pid", |it| it.file.process.unwrap_or_default().to_string())
+        .number("rank", |it| clean(it.file.rank.as_deref().unwrap_or("-")))
+        .text("host", |it| clean(it.file.host.as_deref().unwrap_or("-")))
+        .text("program", |it| clean(&program(it).unwrap_or_else(none)))
+        .text("state", |it| state(it))
+        .number("since", |it| it.since.map_or_else(none, duration))
+        .text("last copy", |it| copy(it).unwrap_or_else(none))
+        .number("bytes", |it| bytes(it.file.copied_bytes))
+        .flexible(6)
+        .spare(&[2, 3])
 }
 
 // ---- JSON ----

@@ -71,7 +71,6 @@ use crate::gate::Gate;
 use crate::runs::{self, Run};
 use crate::status::{self, Refusal};
 use crate::{complain, numbers};
-pub(crate) use csv::field;
 use filter::Filter;
 use gather::Options;
 pub(crate) use hang::{EXAMPLES as EXAMPLES_OF_HANG, LiveArguments, hang, ps};

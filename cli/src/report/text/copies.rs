@@ -5,16 +5,13 @@ use std::io::{self, Write};
 
 use p2pshim_trace::Class;
 
-use super::table::{Side, hide_timed, rate, roughly, table, timed};
+use super::table::{faults, rate, roughly, time, timed};
 use super::{SHOWN, Text};
+use crate::report::csv::{Row, rows};
 use crate::report::figures;
-use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, Durations, File, Pair, Path, Size, is_glue};
+use crate::report::model::{ByHand, CopyCaller, CopyLine, CopySite, File, Pair, Path, Size, is_glue};
 use crate::report::term::{bytes, clean, count, duration};
-
-/// The column of the table of copies that says how many of them were timed.
-const TIMED: usize = 6;
-/// The column with the bytes over the time in which a pair was busy.
-const BUSY: usize = 5;
+use crate::table::Table;
 
 impl Text<'_> {
     pub(super) fn pairs(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -24,54 +21,35 @@ impl Text<'_> {
         }
         pairs.sort_by_key(|pair| (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst));
         self.title(out, "Copies")?;
-        let names =
-            ["pair", "copies", "bytes", "path", "GB/s", "busy GB/s", "timed", "host p50", "p99", "max", "errors"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        let mut marks = vec![false];
-        for pair in pairs.iter().take(SHOWN) {
-            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
-            let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), duration);
-            let errors = if pair.errors == 0 { "-".to_owned() } else { count(pair.errors) };
-            let busy = pair.gb_per_s_busy.map_or_else(|| "-".to_owned(), |rate| figures::rate(rate, None, false));
-            let nothing = Path { calls: pair.calls, host_ns: pair.host_ns, ..Path::default() };
-            let paths = if pair.paths.is_empty() { std::slice::from_ref(&nothing) } else { pair.paths.as_slice() };
-            for (index, path) in paths.iter().enumerate() {
-                let text = if pair.paths.is_empty() { "-".to_owned() } else { path.taken.title() };
-                let first = |text: &str| if index == 0 { text.to_owned() } else { String::new() };
-                let timed = timed(path.device_calls, path.calls);
-                let Durations { p50, p99, max, .. } = path.host_ns;
-                rows.push(vec![
-                    first(&clean(&name)),
-                    count(path.calls),
-                    bytes(path.bytes),
-                    text,
-                    rate(path.rate, path.device_calls < path.calls),
-                    first(&busy),
-                    timed,
-                    roughly(p50, max),
-                    roughly(p99, max),
-                    time(max),
-                    first(&errors),
-                ]);
-                marks.push(pair.is_blocked || path.taken.class() == Class::Avoidable && pair.access == Some(true));
-            }
-        }
-        hide_timed(&mut rows, TIMED);
-        if pairs.iter().all(|pair| pair.gb_per_s_busy.is_none()) {
-            rows.iter_mut().filter_map(|row| row.get_mut(BUSY)).for_each(String::clear);
-        }
-        use Side::{Left, Right};
-        let lines = table(
-            &rows,
-            &[Left, Right, Right, Left, Right, Right, Right, Right, Right, Right, Right],
-            self.style.width,
-            3,
-            &[8, 7, 9, TIMED, BUSY],
-        );
-        for (line, is_marked) in lines.iter().zip(marks) {
-            writeln!(out, "{}", if is_marked { self.style.yellow(line) } else { line.clone() })?;
-        }
-        self.more(out, pairs.len(), "--csv has all")?;
+        let is_sampled = |path: &Path| path.device_calls > 0 && path.device_calls < path.calls;
+        // Where all or none of each row were timed there is nothing to say of it.
+        let is_any_sampled = pairs.iter().take(SHOWN).any(|pair| pair.paths.iter().any(is_sampled));
+        let has_busy = pairs.iter().any(|pair| pair.gb_per_s_busy.is_some());
+        let none = || "-".to_owned();
+        let table = Table::of(rows(pairs.iter().take(SHOWN).copied()))
+            .text("pair", |it| it.once(|| self.ends(it.pair)))
+            .number("copies", |it| count(it.calls()))
+            .number("bytes", |it| bytes(it.path.map_or(0, |path| path.bytes)))
+            .text("path", |it| it.path.map_or_else(none, |path| path.taken.title()))
+            .number("GB/s", |it| it.path.map_or_else(none, |it| rate(it.rate, it.device_calls < it.calls)))
+            .number("busy GB/s", |it| match it.pair.gb_per_s_busy {
+                Some(rate) => it.once(|| figures::rate(rate, None, false)),
+                None if has_busy => it.once(none),
+                None => String::new(),
+            })
+            .number("timed", |it| match it.path {
+                _ if !is_any_sampled => String::new(),
+                path => path.map_or_else(none, |path| timed(path.device_calls, path.calls)),
+            })
+            .number("host p50", |it| roughly(it.host().p50, it.host().max))
+            .number("p99", |it| roughly(it.host().p99, it.host().max))
+            .number("max", |it| time(it.host().max))
+            .number("errors", |it| it.once(|| faults(it.pair.errors)))
+            .flexible(3)
+            .spare(&[8, 7, 9, 6, 5]);
+        let is_avoidable =
+            |it: &Row| it.pair.access == Some(true) && it.path.is_some_and(|it| it.taken.class() == Class::Avoidable);
+        self.table(out, table, |it| it.pair.is_blocked || is_avoidable(it), (pairs.len(), "--csv has all"))?;
         let is_untold = |path: &Path| path.device_calls > 0 && path.rate.gb_per_s.is_none();
         if pairs.iter().take(SHOWN).any(|pair| pair.paths.iter().any(is_untold)) {
             let is_all = |file: &File| file.variables.get("P2PSHIM_GPU_TIMING").is_some_and(|value| value == "all");
@@ -83,6 +61,11 @@ impl Text<'_> {
             self.line(out, &format!("{text} {more}"), "  ")?;
         }
         Ok(())
+    }
+
+    /// The two GPUs of a pair.
+    fn ends(&self, pair: &Pair) -> String {
+        clean(&format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst)))
     }
 
     /// The copies of pairs by their sizes, where these differ.
@@ -99,45 +82,34 @@ impl Text<'_> {
             (!pair.is_blocked, std::cmp::Reverse(pair.bytes), pair.src, pair.dst, size.from)
         });
         self.title(out, "Sizes of copies")?;
-        let names = ["pair", "a copy has", "copies", "bytes", "path", "GB/s"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        let mut last = None;
-        for (pair, size) in sizes.iter().take(SHOWN) {
-            let name = format!("{} > {}", self.report.label(pair.src), self.report.label(pair.dst));
-            let is_new = last.replace((pair.src, pair.dst)) != Some((pair.src, pair.dst));
-            rows.push(vec![
-                if is_new { clean(&name) } else { String::new() },
-                format!("< {}", bytes(size.to)),
-                count(size.calls),
-                bytes(size.bytes),
-                size.taken.title(),
-                rate(size.rate, size.device_calls < size.calls),
-            ]);
-        }
-        use Side::{Left, Right};
-        for line in table(&rows, &[Left, Right, Right, Right, Left, Right], self.style.width, 4, &[]) {
-            writeln!(out, "{line}")?;
-        }
-        self.more(out, sizes.len(), "--json has all")
+        let place = |pair: &Pair| (pair.src, pair.dst);
+        let firsts = sizes.iter().enumerate().filter(|(index, (pair, _))| {
+            index.checked_sub(1).and_then(|last| sizes.get(last)).is_none_or(|(last, _)| place(last) != place(pair))
+        });
+        let firsts: BTreeSet<usize> = firsts.map(|(index, _)| index).collect();
+        let table = Table::of(sizes.iter().take(SHOWN).enumerate())
+            .text("pair", |(index, (pair, _))| if firsts.contains(index) { self.ends(pair) } else { String::new() })
+            .number("a copy has", |(_, (_, size))| format!("< {}", bytes(size.to)))
+            .number("copies", |(_, (_, size))| count(size.calls))
+            .number("bytes", |(_, (_, size))| bytes(size.bytes))
+            .text("path", |(_, (_, size))| size.taken.title())
+            .number("GB/s", |(_, (_, size))| rate(size.rate, size.device_calls < size.calls))
+            .flexible(4);
+        self.table(out, table, |_| false, (sizes.len(), "--json has all"))
     }
 
     /// Writes the counters of each GPU, and the parts that copies explain.
     pub(super) fn nvlink(&self, out: &mut dyn Write) -> io::Result<()> {
         let Some(nvlink) = self.report.nvlink.as_ref().filter(|nvlink| nvlink.carried_bytes > 0) else { return Ok(()) };
         self.title(out, "NVLink, by NVML's counters")?;
-        let names = ["GPU", "sent", "of this by copies", "received", "of this by copies"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        for row in nvlink.gpus.iter().take(SHOWN) {
-            let (sent, received) = (row.sent_bytes, row.received_bytes);
-            let explained = [row.copied_from_bytes.min(sent), row.copied_to_bytes.min(received)].map(bytes);
-            let [from, to] = explained;
-            rows.push(vec![clean(self.report.label(row.gpu)), bytes(sent), from, bytes(received), to]);
-        }
-        use Side::{Left, Right};
-        for line in table(&rows, &[Left, Right, Right, Right, Right], self.style.width, 0, &[]) {
-            writeln!(out, "{line}")?;
-        }
-        self.more(out, nvlink.gpus.len(), "--json has all")
+        let table = Table::of(nvlink.gpus.iter().take(SHOWN))
+            .text("GPU", |it| clean(self.report.label(it.gpu)))
+            .number("sent", |it| bytes(it.sent_bytes))
+            .number("of this by copies", |it| bytes(it.copied_from_bytes.min(it.sent_bytes)))
+            .number("received", |it| bytes(it.received_bytes))
+            .number("of this by copies", |it| bytes(it.copied_to_bytes.min(it.received_bytes)))
+            .flexible(0);
+        self.table(out, table, |_| false, (nvlink.gpus.len(), "--json has all"))
     }
 
     /// Which lines of a Python program copy, as far as they were looked at.

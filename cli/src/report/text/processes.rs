@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use super::table::{Side, table};
 use super::{SHOWN, Text};
 use crate::report::model::{BetweenProcesses, Call, End, Ends, File, How, Run};
 use crate::report::shared;
 use crate::report::term::{bytes, clean, count, date};
+use crate::table::Table;
 
 impl Text<'_> {
     /// The runs, if there are several.
@@ -17,24 +17,17 @@ impl Text<'_> {
             return Ok(());
         }
         self.title(out, &format!("{} runs: what follows is of all of them together", runs.len()))?;
-        let names = ["started", "run", "program", "processes", "bytes", "staged", "ended"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        for run in runs.iter().take(SHOWN) {
-            rows.push(vec![
-                run.started.map_or_else(|| "not known".to_owned(), date),
-                clean(run.id.as_deref().unwrap_or("not known")),
-                clean(&run.command.join(" ")),
-                count(run.ends.iter().map(|ends| ends.processes).sum()),
-                bytes(run.copied_bytes),
-                share(run.staged_bytes, run.copied_bytes),
-                self.end_of(run),
-            ]);
-        }
-        use Side::{Left, Right};
-        for line in table(&rows, &[Left, Left, Left, Right, Right, Right, Left], self.style.width, 2, &[1, 3]) {
-            writeln!(out, "{line}")?;
-        }
-        self.more(out, runs.len(), "--json has all")
+        let table = Table::of(runs.iter().take(SHOWN))
+            .text("started", |it| it.started.map_or_else(|| "not known".to_owned(), date))
+            .text("run", |it| clean(it.id.as_deref().unwrap_or("not known")))
+            .text("program", |it| clean(&it.command.join(" ")))
+            .number("processes", |it| count(it.ends.iter().map(|ends| ends.processes).sum()))
+            .number("bytes", |it| bytes(it.copied_bytes))
+            .number("staged", |it| share(it.staged_bytes, it.copied_bytes))
+            .text("ended", |it| self.end_of(it))
+            .flexible(2)
+            .spare(&[1, 3]);
+        self.table(out, table, |_| false, (runs.len(), "--json has all"))
     }
 
     /// How the program of a run ended; or its processes, if that is not known, or if they are not all of one program.
@@ -62,37 +55,24 @@ impl Text<'_> {
         let mut files = files;
         files.sort_by_key(|file| file.differs.is_empty());
         self.title(out, "Processes")?;
-        // A column without any text is not shown.
         let has_host = files.iter().any(|file| file.to_host_bytes > 0 || file.from_host_bytes > 0);
-        let host = |text: String| if has_host { text } else { String::new() };
-        let names = ["process", "host", "copied", "staged", "to host", "from host", "last copy", "", "ended"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        rows.iter_mut().flat_map(|row| row.iter_mut().skip(4).take(2)).for_each(|name| *name = host(name.clone()));
-        for file in files.iter().take(SHOWN) {
-            let at = |call: &Call| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
-            let way =
-                |call: &Call| Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)));
-            let last = file.last_copy.as_ref();
-            rows.push(vec![
-                clean(&file.name()),
-                clean(file.host.as_deref().unwrap_or_default()),
-                bytes(file.copied_bytes),
-                share(file.staged_bytes, file.copied_bytes),
-                host(bytes(file.to_host_bytes)),
-                host(bytes(file.from_host_bytes)),
-                last.map_or_else(|| "none".to_owned(), at),
-                clean(&last.and_then(way).unwrap_or_default()),
-                ended(&file.end),
-            ]);
-        }
-        use Side::{Left, Right};
-        let sides = [Left, Left, Right, Right, Right, Right, Right, Left, Left];
-        let lines = table(&rows, &sides, self.style.width, 1, &[7, 5, 4]);
-        let differ = std::iter::once(false).chain(files.iter().map(|file| !file.differs.is_empty()));
-        for (line, differs) in lines.iter().zip(differ) {
-            writeln!(out, "{}", if differs { self.style.yellow(line) } else { line.clone() })?;
-        }
-        self.more(out, files.len(), "--json has all")
+        let host = |size: u64| if has_host { bytes(size) } else { String::new() };
+        let at = |call: &Call| format!("{:.3} s", call.started.saturating_sub(self.report.start()) as f64 / 1e9);
+        let way = |call: &Call| Some(format!("{} > {}", self.report.label(call.src?), self.report.label(call.dst?)));
+        let last = |file: &File| file.last_copy.as_ref().map_or_else(|| "none".to_owned(), at);
+        let table = Table::of(files.iter().take(SHOWN).copied())
+            .text("process", |it| clean(&it.name()))
+            .text("host", |it| clean(it.host.as_deref().unwrap_or_default()))
+            .number("copied", |it| bytes(it.copied_bytes))
+            .number("staged", |it| share(it.staged_bytes, it.copied_bytes))
+            .number("to host", |it| host(it.to_host_bytes))
+            .number("from host", |it| host(it.from_host_bytes))
+            .number("last copy", |it| last(it))
+            .text("", |it| clean(&it.last_copy.as_ref().and_then(way).unwrap_or_default()))
+            .text("ended", |it| ended(&it.end))
+            .flexible(1)
+            .spare(&[7, 5, 4]);
+        self.table(out, table, |it| !it.differs.is_empty(), (files.len(), "--json has all"))
     }
 
     /// A table of copies between processes: opener, owner, and the memory of each.
@@ -104,30 +84,23 @@ impl Text<'_> {
         }
         all.sort_by_key(|row| Reverse(row.bytes));
         self.title(out, "Copies between processes")?;
-        let names = ["process", "copies", "bytes", "from", "memory of", "to", "memory of", "opened by"];
-        let mut rows = vec![names.map(str::to_owned).to_vec()];
-        for row in all.iter().take(SHOWN) {
-            let place = |gpu: usize| match report.gpus.get(gpu) {
-                Some(gpu) if !gpu.is_another_process => clean(&gpu.label),
-                _ => "not known".to_owned(),
-            };
-            rows.push(vec![
-                clean(&shared::owner(report, Some(row.file))),
-                count(row.calls),
-                bytes(row.bytes),
-                place(row.src),
-                clean(&shared::owner(report, row.src_file)),
-                place(row.dst),
-                clean(&shared::owner(report, row.dst_file)),
-                clean(&row.how.iter().cloned().collect::<Vec<_>>().join(", ")),
-            ]);
-        }
-        use Side::{Left, Right};
-        let sides = [Left, Right, Right, Left, Left, Left, Left, Left];
-        for line in table(&rows, &sides, self.style.width, 0, &[7, 1]) {
-            writeln!(out, "{line}")?;
-        }
-        self.more(out, all.len(), "--json has all")
+        let place = |gpu: usize| match report.gpus.get(gpu) {
+            Some(gpu) if !gpu.is_another_process => clean(&gpu.label),
+            _ => "not known".to_owned(),
+        };
+        let owner = |file: Option<usize>| clean(&shared::owner(report, file));
+        let table = Table::of(all.iter().take(SHOWN).copied())
+            .text("process", |it| owner(Some(it.file)))
+            .number("copies", |it| count(it.calls))
+            .number("bytes", |it| bytes(it.bytes))
+            .text("from", |it| place(it.src))
+            .text("memory of", |it| owner(it.src_file))
+            .text("to", |it| place(it.dst))
+            .text("memory of", |it| owner(it.dst_file))
+            .text("opened by", |it| clean(&it.how.iter().cloned().collect::<Vec<_>>().join(", ")))
+            .flexible(0)
+            .spare(&[7, 1]);
+        self.table(out, table, |_| false, (all.len(), "--json has all"))
     }
 }
 
