@@ -115,6 +115,8 @@ static int hops(char *program)
 
 static void waits(void)
 {
+    /* As NVIDIA's runtime does. */
+    printf("release %d\n", cuDevicePrimaryCtxRelease(1));
     printf("wait %d\n", cuCtxSynchronize());
 }
 

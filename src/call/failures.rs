@@ -7,7 +7,7 @@ use p2pshim_trace::{CAPTURING, NoteKind};
 use super::arrival::Caller;
 use super::{blocked, mode, origin, recording, thread};
 use crate::api::abi::Code;
-use crate::api::{Function, Layer, codes};
+use crate::api::{Effect, Function, Layer, State, codes};
 use crate::objects::{OBJECTS, captures};
 use crate::os::table::Table;
 use crate::policy::Driver;
@@ -31,7 +31,7 @@ pub(super) fn note(function: Function, caller: Caller, code: Code) {
 pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory: Option<u64>) {
     /// `CUDA_ERROR_NOT_READY`.
     const NOT_READY: Code = Code(600);
-    if code == NOT_READY {
+    if code == NOT_READY || is_tidied_up(function, code) {
         return;
     }
     let Some((trace, _)) = blocked::place(function, caller) else { return };
@@ -59,6 +59,16 @@ pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory:
         let text = [function.base(), &code.0.to_string(), name, &device, &of_memory, capture];
         trace::note(NoteKind::Failed, site.into(), &text);
     });
+}
+
+/// Whether NVIDIA's runtime makes the call once the driver has been shut down, as its destructors do in every program.
+fn is_tidied_up(function: Function, code: Code) -> bool {
+    /// `CUDA_ERROR_DEINITIALIZED`.
+    const DEINITIALIZED: Code = Code(4);
+    let is_its_own = Effect::State(State::releases_primary_context) == function.effect()
+        || Effect::State(State::unloads_module) == function.effect()
+        || function == Function::cuLibraryUnload;
+    code == DEINITIALIZED && is_its_own
 }
 
 /// Whether a code says that a context is lost.

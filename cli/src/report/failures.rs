@@ -123,6 +123,13 @@ const KINDS: &[Kind] = &[
         "Close memory of other processes before main returns, and before cudaDeviceReset.",
     ),
     (
+        NOT_CLOSED,
+        "cuIpcCloseMemHandle",
+        &[1],
+        "no memory of another process is open at this address, or it was closed as often as it was opened",
+        "Close each handle as often as it was opened: parts of a program that open one handle get one address.",
+    ),
+    (
         CAPTURE,
         "StreamEndCapture",
         &[904],
@@ -232,7 +239,7 @@ fn words(report: &Report, of: &'static Kind) -> Option<Words> {
     });
     let is_meant = |it: &Told| {
         let is_elsewhere = it.gpu.is_some() && it.memory_gpu.is_some_and(|gpu| Some(gpu) != it.gpu);
-        kind(it.function, it.code).is_some_and(|kind| std::ptr::eq(kind, of)) && (of.1 != MEMSET || is_elsewhere)
+        kind(it.function, it.code) == Some(of) && (of.1 != MEMSET || is_elsewhere)
     };
     let told = noted.chain(recorded).find(is_meant)?;
     let (word, _, _, why, remedy) = *of;
