@@ -20,7 +20,7 @@ ARM = ROOT / "target/arm"
 QEMU = [str(ARM / "lib/qemu-aarch64"), "-L", str(ARM)]
 IS_FEW = "--few" in sys.argv
 HERE = ROOT / ("target/c-tests" if IS_FEW else "target/arm/x86_64")
-# Of programs and simulated GPUs for aarch64.
+# The folder of programs and simulated GPUs for aarch64.
 THERE = ARM / "few" if IS_FEW else ARM
 BUILT = ROOT / "target/aarch64-unknown-linux-gnu" / ("debug" if IS_FEW else "tests")
 SHIMS = {False: ROOT / "target/built/libp2pshim.so", True: BUILT / "libp2pshim.so"}
@@ -92,7 +92,7 @@ def compare(line):
 
 
 def exports(library):
-    """The functions of a library, each with its version. That of the C library's is the first of a machine."""
+    """The functions of a library, each with its version, but for the C library's versions, which differ by machine."""
     listed = subprocess.run(["readelf", "--dyn-syms", "-W", library], check=True, capture_output=True, text=True).stdout
     rows = [line.split() for line in listed.splitlines()]
     return {re.sub("@GLIBC_.*", "@GLIBC", row[7]) for row in rows if len(row) == 8 and row[6].isdigit() and row[4] in ("GLOBAL", "WEAK")}

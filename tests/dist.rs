@@ -29,7 +29,7 @@ fn deb() -> PathBuf {
     made(&format!("p2pshim_{VERSION}_{}.deb", machine::in_debian()))
 }
 
-/// What `make dist` has made for the machine.
+/// A file that `make dist` has made for the machine.
 fn made(name: &str) -> PathBuf {
     let folder = if machine::is_emulated() { "target/dist-aarch64" } else { "target/dist" };
     support::path(&format!("{folder}/{name}"))
@@ -266,7 +266,7 @@ fn deb_command_and_module_use_what_is_beside_them() {
     let mut command = program(&usr.join("bin/p2pshim"));
     let script = "import os; print(os.environ['LD_PRELOAD'])";
     let said = told(command.args(["run", "--no-report"]).arg(python_path()).args(["-c", script]));
-    // What starts emulated programs stands behind it.
+    // The library that starts emulated programs stands behind it.
     assert_eq!(said.trim_end().split(':').next().unwrap(), libraries().join("libp2pshim.so.0").display().to_string());
 }
 

@@ -30,7 +30,7 @@ FAULT = (
 
 
 def run(filters, seeds, tree=ROOT):
-    """What Miri says, of which the lines about tests are printed as they come, and whether all is right."""
+    """Runs Miri and prints its lines about tests as they come. Returns its output, and whether all is right."""
     # Arenas and kept texts stay as long as the process: Miri calls that a leak.
     flags = f"-Zmiri-disable-isolation -Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-many-seeds=0..{seeds}"
     variables = {"CARGO_TARGET_DIR": str(ROOT / "target/miri"), "MIRIFLAGS": flags, "RUSTFLAGS": "-Adeprecated"}

@@ -1,4 +1,4 @@
-/* build: cudart13 driver; run: failing [asks | hops | late | memset | negative | ordinal | pending | stray | threads | opens DEVICE closes|keeps] on sim
+/* build: cudart13 driver; run: failing [asks | cleared | counts | hops | late | memset | negative | ordinal | pending | stray | threads | opens DEVICE closes|keeps] on sim
  * Calls that may fail, and a program that goes on: it enables access, copies from GPU 0 to GPU 1, waits, captures a copy on a stream that a second
  * one joins and does not leave, and waits again, many times. Prints the code of each.
  * `asks`: asks whether there is a path, and ends if that fails.
@@ -6,7 +6,7 @@
  * `late`: waits for the device after main has returned.
  * `memset`: GPU 0 sets memory of GPU 1, to which it has no access.
  * `negative`: copies of a size that has become too large for an int.
- * `ordinal`: takes a GPU that there is not. `pending`: enables access twice, and while it captures finds the code of that.
+ * `ordinal`: takes a GPU that there is not. `counts`: tries ordinals until there is no GPU. `pending`: enables access twice, and while it captures finds the code of that; `cleared`: clears that code at once, and ends with 1.
  * `stray`: the main thread works on GPU 1, and a thread that has chosen no device copies from its own memory there; `threads`: two threads, each on
  * a GPU that it has chosen.
  * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
@@ -147,14 +147,23 @@ static void run_thread(void *(*work)(void *), void *argument)
     REQUIRE(pthread_create(&thread, NULL, work, argument) == 0 && pthread_join(thread, NULL) == 0);
 }
 
+static int cleared;
+
+static __attribute__((noinline)) void links(void)
+{
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaDeviceEnablePeerAccess(1, 0));
+    REQUIRE(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    if (cleared)
+        REQUIRE(cudaGetLastError() == cudaErrorPeerAccessAlreadyEnabled);
+}
+
 /* Whether the check behind a step of a capture finds the code of an earlier call. */
 static int pending(void)
 {
     cudaStream_t stream;
     cudaGraph_t graph;
-    CHECK(cudaSetDevice(0));
-    CHECK(cudaDeviceEnablePeerAccess(1, 0));
-    REQUIRE(cudaDeviceEnablePeerAccess(1, 0) == cudaErrorPeerAccessAlreadyEnabled);
+    links();
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     int has_failed = cudaGetLastError() != cudaSuccess;
@@ -187,8 +196,16 @@ static int alone(const char *what)
         printf("copy %d\n", cudaMemcpyPeer(target, 1, memory, 0, bytes));
     } else if (strcmp(what, "ordinal") == 0) {
         return cudaSetDevice(5) != cudaSuccess;
+    } else if (strcmp(what, "counts") == 0) {
+        int count = 0;
+        while (cudaSetDevice(count) == cudaSuccess)
+            count++;
+        printf("%d GPUs, %d\n", count, cudaGetLastError());
     } else if (strcmp(what, "pending") == 0) {
         return pending();
+    } else if (strcmp(what, "cleared") == 0) {
+        cleared = 1;
+        return !pending();
     } else {
         return -1;
     }

@@ -14,13 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a path, and the words before a program's own. */
+/* Sizes: a path, and the words before a program's own. */
 enum { SIZE = PATH_MAX + 64, BEFORE = 10 };
 
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
 struct start {
-	/* What the system starts. */
+	/* The program that the system starts. */
 	char file[SIZE];
 	char path[SIZE], root[SIZE], preload[SIZE], script[SIZE], bytes[SIZE];
 };

@@ -79,7 +79,7 @@ pub(crate) struct Row<'r, F: ?Sized> {
     name: &'static str,
     section: Option<&'static str>,
     says: Says<'r, F>,
-    /// Of the rows of a group one is said: the first that holds and that gives way to no other.
+    /// One row of a group is said: the first that holds and gives way to no other.
     group: Option<&'static str>,
     /// The rows beside which it is not said.
     unless: &'r [&'static str],
@@ -178,7 +178,7 @@ type Held<'t, 'r, F> = (&'t Row<'r, F>, Vec<Words>);
 /// excludes nothing.
 pub(crate) fn evaluate<F: ?Sized>(rows: &[Row<F>], facts: &F) -> Vec<Sentence> {
     let held: Vec<Held<F>> = rows.iter().map(|row| (row, (row.says)(facts))).filter(|(_, it)| !it.is_empty()).collect();
-    let said: Vec<bool> = (0..held.len()).map(|place| is_said(place, &held)).collect();
+    let said: Vec<bool> = (0..held.len()).map(|place| is_said(place, &held, 0)).collect();
     let mut said: Vec<Held<F>> = held.into_iter().zip(said).filter_map(|(it, is_said)| is_said.then_some(it)).collect();
     let names: Vec<&str> = said.iter().map(|(row, _)| row.name).collect();
     said.sort_by_key(|(row, _)| row.rank(&names));
@@ -195,10 +195,12 @@ pub(crate) fn evaluate<F: ?Sized>(rows: &[Row<F>], facts: &F) -> Vec<Sentence> {
     sentences.collect()
 }
 
-fn is_said<F: ?Sized>(place: usize, held: &[Held<F>]) -> bool {
-    let Some((row, _)) = held.get(place) else { return false };
+/// `depth` rows give way to one another, down to this one. A circle of such rows is a mistake of their table, and the search ends all the same.
+fn is_said<F: ?Sized>(place: usize, held: &[Held<F>], depth: usize) -> bool {
+    let Some((row, _)) = held.get(place).filter(|_| depth <= held.len()) else { return false };
     let mut others = held.iter().enumerate();
-    !others.any(|(other, (it, _))| other != place && row.yields_to(it, other < place) && is_said(other, held))
+    !others
+        .any(|(other, (it, _))| other != place && row.yields_to(it, other < place) && is_said(other, held, depth + 1))
 }
 
 /// The texts of sentences, for tables whose sentences have nothing else.
@@ -258,7 +260,7 @@ mod tests {
         rows.push(row(Level::Bad, "unplugged", |it| it.unplugged).head());
         facts.unplugged = true;
         assert_eq!(said(&rows, &facts), ["unplugged", "known", "hot", "idle"]);
-        // Whoever gives way excludes nothing.
+        // A row that gives way excludes no other.
         rows.push(row(Level::Note, "cold", |it| !it.hot).unless(&["known"]));
         facts.hot = false;
         assert_eq!(said(&rows, &facts), ["unplugged", "known", "idle"]);

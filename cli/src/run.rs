@@ -465,7 +465,7 @@ fn report_at(
         say("");
         if config.order == Order::Off {
             say(format_args!(
-                "If data is wrong: `--order` looks for waits that are missing, and `--readback all` compares what each copy has brought"
+                "If data is wrong: `--order` looks for waits that are missing, and `--readback all` compares what each copy has brought."
             ));
         }
         say(format_args!("More: {}", kept.more()));

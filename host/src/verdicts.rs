@@ -129,7 +129,7 @@ pub fn kernel_module() -> Option<String> {
     kernel_module_of(Path::new("/"))
 }
 
-/// That of a machine with its files there.
+/// The version on a machine whose files lie below `root`.
 pub fn kernel_module_of(root: &Path) -> Option<String> {
     line_of(&root.join("sys/module/nvidia/version"))
 }

@@ -54,10 +54,14 @@ pub(crate) fn changing(
     ret
 }
 
-/// A call to set the device has returned. It is often the first of a process, which loads the driver: nothing of ours begins before that.
+/// A call to set the device has returned. It is often the first of a process, which loads the driver: nothing of ours begins before that, unless order is
+/// checked.
 #[inline(always)]
 fn setting_device((function, caller): (Function, Caller), ret: Code) -> Code {
     if ret != Code::SUCCESS && mode::is_on() {
+        if captures::may_be_under_way() {
+            captures::note_failure(function, ret);
+        }
         failures::note(function, caller, ret);
     }
     ret

@@ -1,6 +1,6 @@
 //! Calls that have no record, or copy with the host, and fail: a note in the trace says which, with which code, from where, and which GPU's context was current. So the
-//! report knows of a context that is lost. So is an error that the program reads by `cudaGetLastError`. Calls about peer access are noted if their code is forgiven, and if order is checked, calls that only
-//! this needs are noted too.
+//! report knows of a context that is lost. An error that the program reads by `cudaGetLastError` is noted too, and calls about peer access whose code is
+//! forgiven. Of the functions that only the checker of order needs, memsets are noted always, the others if order is checked.
 
 use p2pshim_trace::{CAPTURING, NoteKind};
 
@@ -49,7 +49,9 @@ pub(super) fn note_about(function: Function, caller: Caller, code: Code, memory:
             OBJECTS.contexts.device_of(context).or_else(|| if captures::may_be_under_way() { None } else { asked() })
         });
         let name = codes::name(function.layer(), code).unwrap_or_default();
-        let memory = memory.filter(|_| function.layer() != Layer::Hip && !captures::may_be_under_way());
+        // Only this code may be about access to the memory.
+        let memory =
+            memory.filter(|_| code == Code(1) && function.layer() != Layer::Hip && !captures::may_be_under_way());
         memory.iter().for_each(|_| recording::note_gpus_before_a_copy());
         let of_memory = memory.and_then(|it| RealDriver.memory(it));
         let of_memory = of_memory.filter(|it| !matches!(it.holder, Holder::Host | Holder::Foreign));

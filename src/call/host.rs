@@ -142,7 +142,7 @@ fn direction(arguments: &[Value], ends: [u64; 2]) -> Option<Half> {
     }
 }
 
-/// The device at whose address memory is, or the number that stands for it.
+/// The device that has the memory; for memory of another process, the number that records have for that.
 fn device(address: u64) -> Option<u8> {
     let known = || ACCESS.known(address).map(|(place, _)| place);
     let asked = || {

@@ -2,7 +2,7 @@
 //!
 //! Calls of the driver and of HIP are looked at, since every client of CUDA ends there: before the real function what is queued is compared with what
 //! it may not overlap, and after it what the call has made true is noted. Functions that only this needs are rows `order(...)`: as long as it is off,
-//! look-ups leave them to the driver.
+//! look-ups leave them to the driver, but for memsets, of which failures are noted.
 
 mod calls;
 mod enforce;
@@ -62,7 +62,7 @@ pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, argument
 /// It has returned.
 #[inline(always)]
 pub(crate) fn end<const N: usize>(begun: Begun, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
-    if ret != Code::SUCCESS && matches!(by.0.effect(), Effect::Order(_)) {
+    if ret != Code::SUCCESS && matches!(by.0.effect(), Effect::Order(part) if part == Part::sets_memory || is_on()) {
         failed(by, &{ *arguments }, ret);
     }
     if begun.0 != NOTHING {

@@ -3,10 +3,8 @@
 //! A framework's copies return to one place in its library; who called it is the line of the Python program. A runtime's calls of
 //! the driver, by functions that it has looked up, return into the runtime, which may be linked into the program; who called it are
 //! the functions above on the stack, the *callers*. Both are found out once a recorded call has returned, after all that is
-//! measured: in the mode `sites` of the first from each place in the code, of each pair and size class, and later of those whose number
-//! is a power of two. The record then gets a number of its own for its place.
-//!
-//! So are the first 64 of each kind: they may come from as many places. For lines a program without Python pays two loads a call.
+//! measured: in the mode `sites` of the first 64 of each kind (place in the code, pair and size class), then of those whose number is a power
+//! of two. The record then gets a number of its own for its place. For lines a program without Python pays two loads a call.
 
 use std::sync::atomic::Ordering::Relaxed;
 

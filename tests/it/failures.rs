@@ -98,6 +98,9 @@ fn code_of_a_call_that_had_nothing_to_do_comes_first_if_the_program_ends_for_it(
     let (first, said, _) = first_line(&["--no-check"], ("failing", &["pending"]), &[]);
     assert!(first.contains("access was enabled already, and cudaGetLastError found it at failing+"), "{said}");
     assert!(first.ends_with(", in a capture.") && said.contains("call it right after the failed call."), "{said}");
+    // A program that clears the code at once has not left it.
+    let (first, said, _) = first_line(&["--no-check"], ("failing", &["cleared"]), &[]);
+    assert!(first.ends_with(": access was enabled already.") && !said.contains("found it at"), "{said}");
     // A program that has other failures, or ends well, does not begin with it.
     let lost = [("P2PSIM_FAULT", "code:cuStreamSynchronize:700@1")];
     assert!(first_line(&["--no-check"], ("failing", &[]), &lost).0.starts_with("A context was lost"));
@@ -186,6 +189,9 @@ fn ordinal_of_no_gpu_is_the_first_line() {
     let (first, said, _) = first_line(&["--no-check"], ("failing", &["ordinal"]), &[]);
     assert!(first.starts_with("cudaSetDevice returned 101 (cudaErrorInvalidDevice) at failing+"), "{said}");
     assert!(first.ends_with(": the process sees no GPU of that ordinal."), "{said}");
+    // A program that finds out so how many GPUs there are is well.
+    let (_, said, _) = first_line(&["--no-check", "-q"], ("failing", &["counts"]), &[]);
+    assert!(said.is_empty(), "{said}");
 }
 
 #[test]

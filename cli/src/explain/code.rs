@@ -8,6 +8,7 @@ use p2pshim_host::codes;
 use super::measured::{self, Call};
 use super::{Page, words};
 use crate::report::failures;
+use crate::report::term::capital;
 use crate::tables::Rule;
 
 /// Findings that are told in full; of more only what they are of.
@@ -101,9 +102,12 @@ fn without_finding(page: &mut Page<impl Write>, code: i32) -> io::Result<()> {
     let mut is_known = false;
     for (function, why, remedy) in failures::meanings(code) {
         is_known = true;
-        let of = if function.is_empty() { String::new() } else { format!("From {function}: ") };
+        let text = match function {
+            "" => format!("{}. {remedy}", capital(why)),
+            _ => format!("From functions named …{function}: {why}. {remedy}"),
+        };
         page.line("")?;
-        page.text(&format!("{of}{why}. To do: {remedy}"))?;
+        page.text(&text)?;
     }
     if is_known {
         return Ok(());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{Call, End, Ends, File, How, Progress, Report, Run, Unseen};
 use super::processes::ends;
 use super::sentence::{NAMED, what};
-use super::term::{count, duration};
+use super::term::{capital, count, duration};
 use crate::judge::{Level, Words};
 
 /// How old a last copy is that is told of.
@@ -64,7 +64,9 @@ fn last_copy(report: &Report, is_meant: impl Fn(&File) -> bool, [of, when]: [&st
     if *least >= LONG_NANOS {
         said.push(format!("{}{of} did so {} {when}: {}.", last(report), duration(*least), copy(youngest)));
     }
-    if most.saturating_sub(*least) >= LONG_NANOS {
+    // Of several runs each time is before another end, and copies that are left out may have come later.
+    let is_comparable = report.runs.len() <= 1 && report.filter.is_none() && !report.is_at_least();
+    if is_comparable && most.saturating_sub(*least) >= LONG_NANOS {
         let who = capital(&report.name(file));
         said.push(format!("{who} made its last copy {} {when}: {}.", duration(*most), copy(oldest)));
     }
@@ -215,12 +217,6 @@ pub(super) fn begun(report: &Report) -> Option<String> {
             "{begun} of {all} traces have no call yet: their processes have just begun them, or ended while they did so."
         )),
     }
-}
-
-/// As a sentence begins.
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
 /// The calls that hang, those first whose process is known not to run or to run.

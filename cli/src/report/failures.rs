@@ -19,6 +19,8 @@ const AFTER_LOSS: &str = "All later calls there fail. The work that failed was q
 const HARDWARE: &str = "Xid lines in the kernel log name the GPU or the link; it may have to be reset or replaced.";
 
 const NO_GPUS: &str = "No GPUs";
+/// No more than a note: programs also find out in this way how many GPUs there are.
+const NO_ORDINAL: &str = "No such GPU";
 const NOT_CLOSED: &str = "Not closed";
 const TOO_LATE: &str = "Too late";
 /// The row about memory that the current GPU may not set: it fits only where another GPU is known to have the memory.
@@ -37,28 +39,29 @@ const KINDS: &[Kind] = &[
         "",
         &[35, 803, 804],
         "the driver is older than the CUDA runtime, or does not fit libcuda.so",
-        "Install a newer driver, or a runtime of the driver's version. After an upgrade load the kernel module again: a reboot does.",
+        "Install a newer driver, or a runtime of the driver's version; cuda-compat lets data centre GPUs run a newer one. After an upgrade load the kernel module again: a reboot does.",
     ),
     (
         NO_GPUS,
         "",
         &[46],
         "another process has the GPU for itself, or it is in a state in which nobody may use it",
-        "`nvidia-smi -q -d COMPUTE` shows the compute mode, and `nvidia-smi` which processes use the GPU; with MIG, it needs an instance.",
+        "`nvidia-smi -q -d COMPUTE` shows the compute mode (Exclusive_Process), and `nvidia-smi` which processes use the GPU; with MIG, it needs an instance.",
     ),
     (
         NO_GPUS,
         "",
         &[100],
         "the process sees no GPU",
-        "Look at CUDA_VISIBLE_DEVICES, at `nvidia-smi -L`, and in a container at the option that hands GPUs to it (--gpus all).",
+        "Look at CUDA_VISIBLE_DEVICES, at `nvidia-smi -L`, at the rights of /dev/nvidia*, and in a container at the option that hands GPUs to it (--gpus all).",
     ),
     (
-        NO_GPUS,
+        NO_ORDINAL,
         "SetDevice",
         &[101],
         "the process sees no GPU of that ordinal",
-        "Ordinals are those of the GPUs in CUDA_VISIBLE_DEVICES, from 0 on, and a process uses one MIG instance. If each rank sees one GPU, all use 0.",
+        "Ordinals count the GPUs in CUDA_VISIBLE_DEVICES (with HIP HIP_VISIBLE_DEVICES) from 0 on, and a process uses one MIG instance. If each rank sees \
+         one GPU, all use 0.",
     ),
     (
         NO_GPUS,
@@ -218,6 +221,7 @@ pub(super) fn is_context_lost(report: &Report) -> bool {
 pub(super) fn rows<'r>(ends: &'r [&'static str]) -> impl Iterator<Item = Row<'r, Report>> {
     KINDS.iter().map(move |kind| match kind.0 {
         LOST => Row::new(Level::Bad, LOST, move |it| words(it, kind)),
+        NO_ORDINAL => Row::new(Level::Note, NO_ORDINAL, move |it| words(it, kind)).cause_of(ends),
         word => Row::new(Level::Warn, word, move |it| words(it, kind)).cause_of(ends),
     })
 }

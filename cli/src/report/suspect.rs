@@ -149,8 +149,12 @@ impl<'p, 'a> Facts<'p, 'a> {
     }
 
     /// The process of each machine whose line of Python differs from that of the others, if these are at one line and all in no call.
-    fn elsewhere(&self) -> Vec<String> {
-        self.machines().iter().filter_map(|all| self.at_another_line(all)).collect()
+    fn elsewhere(&self) -> Option<String> {
+        if !self.waiting.is_empty() || !self.moving.is_empty() {
+            return None;
+        }
+        let found: Vec<String> = self.machines().iter().filter_map(|all| self.at_another_line(all)).collect();
+        (!found.is_empty()).then(|| format!("No process is in a GPU call. {}", found.join(" ")))
     }
 
     fn at_another_line(&self, all: &[&Process]) -> Option<String> {
@@ -163,7 +167,9 @@ impl<'p, 'a> Facts<'p, 'a> {
             let is_it = line != theirs && others.iter().all(|other| *other == theirs);
             is_it.then(|| {
                 let (who, others) = (self.named(it), others.len());
-                format!("No process is in a GPU call. {who} differs: its Python is at {line}, and {others} others are at {theirs}, and may wait for it.")
+                format!(
+                    "{who} differs: its Python is at {line}, and {others} others are at {theirs}, and may wait for it."
+                )
             })
         })
     }

@@ -183,6 +183,12 @@ pub(crate) fn date(nanos: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// As a sentence begins.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

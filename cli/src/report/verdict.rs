@@ -324,7 +324,13 @@ fn ended_for_benign(report: &Report, level: Level) -> Option<Words> {
         let capture = if it.is_capturing { ", in a capture" } else { "" };
         format!(", and {} found it at {}{capture}", it.function, it.from.in_short())
     };
-    let left = report.failures.iter().find(|it| failures::is_left(it)).map(found);
+    // A check right behind the call, in its function, has cleared the code.
+    let calls = || report.errors.iter().flat_map(|error| &error.sites);
+    let is_far = |it: &&Failure| {
+        let function = it.from.function();
+        function.is_some() && calls().all(|site| site.from.function().is_some_and(|it| Some(it) != function))
+    };
+    let left = report.failures.iter().filter(|it| failures::is_left(it)).find(is_far).map(found);
     let (program, found) = (ends::program(run), left.as_deref().unwrap_or_default());
     let text = format!("{program} {end} after {} returned {}{name}{at}: {why}{found}.", worst.function, worst.code);
     let more = match left {
@@ -458,7 +464,7 @@ mod tests {
         all.collect()
     }
 
-    /// Of each, one report once said both.
+    /// One report once said both sentences of each of these pairs.
     #[test]
     fn sentences_say_one_of_two_that_contradict_each_other() {
         let checked = || vec![Run { is_checked: true, ..Run::default() }];

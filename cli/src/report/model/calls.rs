@@ -103,6 +103,14 @@ impl Origin {
         }
     }
 
+    /// The function that called, if it is known.
+    pub(crate) fn function(&self) -> Option<&str> {
+        match &self.python {
+            Some(line) => Some(&line.function),
+            None => self.caller.as_ref().unwrap_or(&self.site).split_whitespace().nth(1),
+        }
+    }
+
     /// As `, at train.py:11`; nothing if all that is known is that an interpreter has called.
     pub(crate) fn at(&self) -> String {
         let is_known = self.python.is_some() || self.caller.is_some() || !is_glue(&self.site);
@@ -278,7 +286,7 @@ pub(crate) struct Failure {
     pub(crate) gpu: Option<usize>,
     /// The GPU that has the memory which the call sets: its `index` in `gpus`; null if the call sets none, or it is not known.
     pub(crate) memory_gpu: Option<usize>,
-    /// Whether the thread had begun a capture of a stream, which a failed check may give up.
+    /// Whether the thread was capturing a stream when the call failed.
     pub(crate) is_capturing: bool,
     #[serde(flatten)]
     pub(crate) from: Origin,
