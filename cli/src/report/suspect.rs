@@ -514,8 +514,10 @@ mod tests {
 
     #[test]
     fn rank_whose_python_is_elsewhere_is_suspected() {
-        let at = |lines: [&str; 4]| {
-            let files = of(&[Idle; 4]);
+        let beside = |other: &[State], lines: [&str; 4]| {
+            let mut files = of(&[&[Idle; 4], other].concat());
+            // A process of the run that is no rank.
+            files.iter_mut().skip(4).for_each(|(_, file)| file.rank = None);
             let mut all: Vec<Process> = files.iter().map(|(state, file)| Process::made(file, *state)).collect();
             for (it, file) in all.iter_mut().zip(lines) {
                 it.python = Some(Now::At(Line { file: file.to_owned(), ..Line::default() }));
@@ -524,7 +526,9 @@ mod tests {
             let facts = Facts::of(&report, &all, true);
             (says(&facts).contains("Rank 2 differs: its Python is at loader.py"), hangs(&facts))
         };
+        let at = |lines| beside(&[], lines);
         assert_eq!(at(["ranks.py", "ranks.py", "loader.py", "ranks.py"]), (true, false));
+        assert_eq!(beside(&[InCall], ["ranks.py", "ranks.py", "loader.py", "ranks.py"]), (false, true));
         assert_eq!(at(["ranks.py"; 4]), (false, false));
         assert_eq!(at(["a.py", "ranks.py", "loader.py", "ranks.py"]), (false, false));
     }
