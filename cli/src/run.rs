@@ -461,12 +461,13 @@ fn report_at(
         return Ok(());
     }
     // The folder of a run around this one may go with that.
-    if report::of_run(new, run, &arguments.output, arguments.quiet, &config)? && std::env::var_os(job::RUN).is_none() {
+    let told = report::of_run(new, run, &arguments.output, arguments.quiet, &config)?;
+    if let Some(is_well) = told.filter(|_| std::env::var_os(job::RUN).is_none()) {
         say("");
-        if config.order == Order::Off {
-            say(format_args!(
-                "If data is wrong: `--order` looks for waits that are missing, and `--readback all` compares what each copy has brought."
-            ));
+        if is_well && config.order == Order::Off {
+            say(
+                "If data is wrong all the same: `--order` looks for missing waits, `--readback all` compares copies with their sources, and `p2pshim doctor --full` tests the paths.",
+            );
         }
         say(format_args!("More: {}", kept.more()));
     }

@@ -80,7 +80,7 @@ fn text_of_a_process_reads_like_this() {
 Data may be WRONG: 1.0 GB of submitted copies were direct between GPU 0 and GPU 1, where peer access failed verification.
 To send its copies through the host, run it with P2PSHIM_ACCESS=off, or with P2PSHIM_DENY=0-1.
 5.0 kB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.
-Copies are kept off it. `p2pshim doctor` tests the direct path and the one through the host.
+Copies are kept off that path. `p2pshim doctor` tests the direct path and the one through the host.
 Data may be wrong although the calls succeed: P2P-copy-overlap in 1 call.
 The findings name the place; `p2pshim explain` with a finding's name says what to do.
 The process ended in a call: cudaMemcpyPeer, GPU 1 > GPU 0, 67.1 MB, direct.
@@ -1132,7 +1132,7 @@ fn verdict_of_each_kind_of_trace() {
     assert_eq!(
         verdict(&[copy(BLOCKED)], &two),
         "1.0 GB of submitted copies were staged: peer access between GPU 0 and GPU 1 failed verification.\n\
-         Copies are kept off it. `p2pshim doctor` tests the direct path and the one through the host."
+         Copies are kept off that path. `p2pshim doctor` tests the direct path and the one through the host."
     );
     assert_eq!(
         verdict(&[copy(STAGED), copy(DIRECT)], &two),

@@ -172,7 +172,7 @@ pub(super) fn staged(report: &Report, is_left: bool) -> Option<Words> {
             format!("the program has not enabled peer access {names}, and an earlier check found it broken"),
             "Leave it disabled",
         ),
-        false => (format!("peer access {names} failed verification"), "Copies are kept off it"),
+        false => (format!("peer access {names} failed verification"), "Copies are kept off that path"),
     };
     let text = at_least(report, format!("{staged} of {} were staged: {why}.", copies(report)));
     Some(Words::from(text).more(format!("{intended}. {}", shown(report))))

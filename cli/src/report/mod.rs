@@ -68,6 +68,7 @@ use p2pshim_host::config::Config;
 use p2pshim_trace::Trace;
 
 use crate::gate::Gate;
+use crate::judge::Level;
 use crate::runs::{self, Run};
 use crate::status::{self, Refusal};
 use crate::{complain, numbers};
@@ -287,7 +288,7 @@ impl Forms<'_> {
 }
 
 /// Writes the report of the traces of a run that has just ended. A form without a place goes to standard error; and if the run is `quiet`, only if
-/// something is wrong. Returns whether a text was written there.
+/// something is wrong. Returns, if a text was written there, whether it has copies and none of its sentences is bad.
 ///
 /// # Errors
 /// No trace can be read, or the report cannot be written.
@@ -297,7 +298,7 @@ pub(crate) fn of_run(
     output: &Output,
     quiet: bool,
     config: &Config,
-) -> Result<bool, Box<dyn Error>> {
+) -> Result<Option<bool>, Box<dyn Error>> {
     let files = files::find(traces)?;
     let suppress = output.suppress();
     let options = Options { symbols: true, with_arguments: output.with_arguments, suppress, filter: None };
@@ -331,9 +332,11 @@ pub(crate) fn of_run(
         let mut out = io::BufWriter::new(io::stderr().lock());
         forms(&report, Style::of_stderr(), &mut out)?;
         out.flush()?;
-        return Ok(format == Format::Text);
+        let has_copies = report.pairs.iter().any(|pair| pair.src != pair.dst && pair.calls > 0);
+        let is_well = has_copies && verdict::sentences(&report).iter().all(|it| it.level != Level::Bad);
+        return Ok((format == Format::Text).then_some(is_well));
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Columns of standard output, if it has any.
