@@ -501,8 +501,11 @@ fn before_primary_context_release(device: i32) {
 }
 
 fn after_primary_context_release(device: i32) {
-    // The release is over whatever comes of that.
+    // The release is over whatever comes of that. Within our own work signals are held back already.
     let end_release = || OBJECTS.contexts.end_release(device);
+    if thread::current().is_busy() {
+        return end_release();
+    }
     let look = || {
         let may_have_ended = OBJECTS.contexts.is_ending(thread::id());
         let is_gone = !driver::is_primary_active(device);

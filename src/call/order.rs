@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::arrival::Caller;
 use super::{failures, mode, thread};
 use crate::api::abi::{Code, Value};
-use crate::api::{Effect, Function, Order as Part};
+use crate::api::{Effect, Function, Layer, Order as Part};
 use crate::config::{self, Config, Order};
 use crate::os;
 use calls::Call;
@@ -50,7 +50,13 @@ fn find_out() -> bool {
 
 /// Whether look-ups hand out a function as ours. Failed memsets are noted always: to set another GPU's memory takes peer access.
 pub(crate) fn is_wanted(function: Function) -> bool {
-    !matches!(function.effect(), Effect::Order(part) if part != Part::sets_memory) || is_on()
+    !matches!(function.effect(), Effect::Order(_)) || is_noted(function) || is_on()
+}
+
+/// Whether failures are noted though order is not checked: of the driver's memsets. HIP does not say which device has the memory.
+#[inline(always)]
+fn is_noted(function: Function) -> bool {
+    function.effect() == Effect::Order(Part::sets_memory) && function.layer() == Layer::Driver
 }
 
 /// A call begins that may matter to order. The arguments are looked at in a copy: what is known of them at compile time stays known to the hook.
@@ -62,7 +68,7 @@ pub(crate) fn begin<const N: usize>(function: Function, caller: Caller, argument
 /// It has returned.
 #[inline(always)]
 pub(crate) fn end<const N: usize>(begun: Begun, by: (Function, Caller), arguments: &[Value; N], ret: Code) {
-    if ret != Code::SUCCESS && matches!(by.0.effect(), Effect::Order(part) if part == Part::sets_memory || is_on()) {
+    if ret != Code::SUCCESS && matches!(by.0.effect(), Effect::Order(_)) && (is_noted(by.0) || is_on()) {
         failed(by, &{ *arguments }, ret);
     }
     if begun.0 != NOTHING {

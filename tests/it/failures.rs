@@ -209,6 +209,19 @@ fn data_that_is_wrong_on_every_way_is_the_first_line_and_no_gate_passes() {
 }
 
 #[test]
+fn finding_that_names_the_cause_is_told_also_where_the_log_has_told_it() {
+    let cache = scratch("cache");
+    let mut run = Command::new(command());
+    run.args(["run", "--sim", "2", "--no-check"]).arg(path("target/c-tests/failing")).arg("negative");
+    let output = run.env("XDG_CACHE_HOME", &cache).output().unwrap();
+    let _ = fs::remove_dir_all(cache);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\nP2P-copy-past-allocation names the cause: "), "{said}");
+    // The log has told it in full.
+    assert_eq!(said.matches("P2P-copy-past-allocation (error): ").count(), 1, "{said}");
+}
+
+#[test]
 fn hop_between_ranks_and_what_each_copied_with_the_host_are_told() {
     let (first, said, _) = first_line(&["--no-check"], ("failing", &["hops"]), &[("RANK", "0")]);
     let hop = "rank 0 copied 1.0 MB to the host, and rank 1 as many bytes from the host: ";

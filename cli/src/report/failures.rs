@@ -191,7 +191,12 @@ pub(super) fn is_forgiven(failure: &Failure) -> bool {
     failure.function.ends_with("PeerAccess") && matches!(failure.code, 704 | 705)
 }
 
-/// The sentence about these.
+/// Whether another call without a record has failed.
+pub(super) fn are_others(report: &Report) -> bool {
+    !report.failures.iter().all(|it| is_forgiven(it) || is_left(it))
+}
+
+/// The sentence about those that are forgiven.
 pub(super) fn forgiven(report: &Report) -> Option<Words> {
     let all = || report.failures.iter().filter(|it| is_forgiven(it));
     let first = all().next()?;

@@ -326,7 +326,7 @@ pub(crate) fn of_run(
             // Findings that the log has told in full, on the same standard error, are not told again.
             for finding in report.findings.iter_mut().filter(|finding| config.logs_finding(finding.severity == "note"))
             {
-                finding.text = None;
+                finding.is_told = true;
             }
         }
         let mut out = io::BufWriter::new(io::stderr().lock());

@@ -520,6 +520,7 @@ fn findings(totals: BTreeMap<String, FindingTotal>) -> Vec<Finding> {
         severity: total.severity,
         count: total.count,
         text: total.text.map(|(_, text)| text),
+        is_told: false,
         negative: total.negative,
         sites: sites(total.sites),
         files: total.files.into_iter().collect(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::failures;
 use super::model::{Origin, Report, Run, Site, Unshared};
 use super::names::Names;
 use super::term::{count, counted};
@@ -140,7 +141,7 @@ fn is_only_listed(row: &Unshared) -> bool {
 fn told(report: &Report) -> Vec<&Unshared> {
     // Fabric handles alone are of interest if a program has ended badly, and nothing else has failed.
     let has_failed = |run: &Run| run.end.signal.is_some() || run.end.code.is_some_and(|code| code != 0);
-    let are_all = report.errors.is_empty() && report.failures.is_empty() && report.runs.iter().any(has_failed);
+    let are_all = report.errors.is_empty() && !failures::are_others(report) && report.runs.iter().any(has_failed);
     let mut rows: Vec<&Unshared> = report.unshared.iter().filter(|row| !is_only_listed(row)).collect();
     if rows.is_empty() && are_all {
         rows.extend(report.unshared.iter().filter(|row| row.code != 0));

@@ -307,7 +307,7 @@ fn benign(error: &Error) -> Option<&'static str> {
 fn ended_for_benign(report: &Report, level: Level) -> Option<Words> {
     let [run] = &report.runs[..] else { return None };
     let are_others = report.filter.is_some()
-        || !report.failures.iter().all(|it| failures::is_forgiven(it) || failures::is_left(it))
+        || failures::are_others(report)
         || unshared::has_failed(report)
         || report.errors.iter().any(|error| benign(error).is_none());
     let end = match (&run.end.signal, run.end.code) {

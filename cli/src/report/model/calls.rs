@@ -107,7 +107,11 @@ impl Origin {
     pub(crate) fn function(&self) -> Option<&str> {
         match &self.python {
             Some(line) => Some(&line.function),
-            None => self.caller.as_ref().unwrap_or(&self.site).split_whitespace().nth(1),
+            // Without symbols there is a line, or a word about the place.
+            None => {
+                let word = self.caller.as_ref().unwrap_or(&self.site).split_whitespace().nth(1)?;
+                Some(word).filter(|word| !word.starts_with(['(', '<']) && !["in", "void"].contains(word))
+            }
         }
     }
 
@@ -317,6 +321,9 @@ pub(crate) struct Finding {
     pub(crate) count: u64,
     /// The first finding, with values.
     pub(crate) text: Option<String>,
+    /// Whether the log has told it in full, on the same standard error.
+    #[serde(skip)]
+    pub(crate) is_told: bool,
     /// The first copy whose size was negative as a signed number.
     pub(crate) negative: Option<Negative>,
     /// Where, the most frequent first.

@@ -25,7 +25,7 @@ impl Text<'_> {
             };
             let least = verdict::least(self.report, finding);
             writeln!(out, "  {head}, found in {least}{}", counted(finding.count, "call"))?;
-            if let Some(text) = &finding.text {
+            if let Some(text) = finding.text.as_ref().filter(|_| !finding.is_told) {
                 self.line(out, &format!("      {text}"), "      ")?;
             }
             self.sites(out, &finding.sites)?;
