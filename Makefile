@@ -15,7 +15,7 @@ export SHIM_PROFILE
 IS_DIST := $(filter dist,$(SHIM_PROFILE))
 IS_RELEASE := $(filter release,$(SHIM_PROFILE))
 SHIM := target/built/libp2pshim.so
-# The command is built without LTO, which takes five minutes of one core and saves a seventh of its size.
+# The command and the simulated GPUs are built without LTO, which takes minutes of one core and saves a seventh of the command's size.
 NO_LTO := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 build: shim sim
@@ -56,7 +56,7 @@ tools:
 test-programs: tools
 	tests/run --no-run
 
-test: programs
+test: programs $(if $(IS_DIST),dist valgrind)
 	tests/run
 
 # After a change of the library: unit tests, and tests of programs that take little time.
@@ -120,8 +120,7 @@ test-gpu: gpu-bundle
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --test dist -- -D warnings
+	$(CARGO) clippy --workspace --lib --bins --examples --tests --test dist -- -D warnings
 	# The library and the command have one name, and their documents one folder: not at the same time.
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps --workspace --exclude p2pshim-cli --document-private-items
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --quiet --no-deps -p p2pshim-cli --document-private-items

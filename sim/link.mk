@@ -86,10 +86,11 @@ $(VERSIONS:%=$(LIB)/libcudart.so.%): $(LIB)/libcudart.so.%: $(CUDART) $(OBJ)/cud
 	mkdir -p $(LIB)/$*
 	ln -sf ../$(notdir $@) $(LIB)/$*/libcudart.so
 
-# One object with nothing global but the API, so that it fits into programs that have Rust parts of their own.
+# One object with nothing global but the API, so that it fits into programs that have Rust parts of their own, and without the standard library's
+# bitcode, which an older LLVM beside ar and ld cannot read.
 $(LIB)/libcudart_static.a: $(CUDART) $(OBJ)/version.13.o | $(LIB)
 	$(LD) -r -u cudaMemcpyPeer -o $(OBJ)/cudart.o $(OBJ)/version.13.o $(CUDART)
-	objcopy --wildcard --keep-global-symbol='cuda*' --keep-global-symbol='__cuda*' $(OBJ)/cudart.o
+	objcopy -R .llvmbc -R .llvmcmd --wildcard --keep-global-symbol='cuda*' --keep-global-symbol='__cuda*' $(OBJ)/cudart.o
 	rm -f $@
 	$(AR) rcs $@ $(OBJ)/cudart.o
 

@@ -633,12 +633,12 @@ def print_modules(crate):
         print(f"{top:<10} {files:>6} {lines:>7,} {unsafe:>14,}")
 
 
-def main():
-    arguments = [argument for argument in sys.argv[1:] if argument not in ("--report", "--figures")]
-    is_report = "--report" in sys.argv[1:]
+def main(given):
+    arguments = [argument for argument in given if argument not in ("--report", "--figures")]
+    is_report = "--report" in given
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     crate, others = Crate(root), members(root)
-    if "--figures" in sys.argv[1:]:
+    if "--figures" in given:
         exceeded = print_sizes(root, [crate, *others])
         sys.exit(f"structure: more lines than their goals: {', '.join(exceeded)}" if exceeded else 0)
     total = 0
@@ -668,4 +668,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

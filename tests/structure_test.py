@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Whether structure.py finds each offence, in small made-up trees, and nothing where there is none, and path_of_a_call.py counts right."""
 
+import contextlib
+import io
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import path_of_a_call
+import structure
 
-SCRIPT = Path(__file__).with_name("structure.py")
 CLEAN = {
     "Cargo.toml": '[workspace]\nmembers = ["cli", "sim/core"]\n',
     "cli/src/main.rs": "mod run;\n",
@@ -39,8 +40,15 @@ class Structure(unittest.TestCase):
             if added := files.get("added"):
                 subprocess.run(["git", "-C", folder, "init", "-q"], check=True)
                 subprocess.run(["git", "-C", folder, "add", *added], check=True)
-            done = subprocess.run([sys.executable, SCRIPT, *arguments, folder], capture_output=True, text=True)
-            return done.stdout + done.stderr, done.returncode
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(said):
+                    structure.main([*arguments, folder])
+            except SystemExit as end:
+                # As Python ends a program: a text is printed, and the exit status is 1.
+                is_text = isinstance(end.code, str)
+                return said.getvalue() + (f"{end.code}\n" if is_text else ""), 1 if is_text else end.code or 0
+            return said.getvalue(), 0
 
     def finds(self, expected, files):
         said, status = self.check(files=files)

@@ -149,6 +149,7 @@ impl Stream {
 
     fn work(&self) {
         IS_WORKER.set(true);
+        os::sleep_precisely();
         while let Some(item) = self.next() {
             wait_all(&item.after);
             self.carry_out(&item);
