@@ -120,20 +120,52 @@ static inline int has_word(int argc, char **argv, const char *word)
     return count > 0;
 }
 
-/* Bytes that differ from one seed, and one position, to the next. */
+/* Bytes that differ from one seed, and one position, to the next. They repeat, but after no power of two, as copies of parts have. */
 static inline void fill(void *bytes, size_t count, unsigned seed)
 {
-    for (size_t i = 0; i < count; i++)
-        ((unsigned char *)bytes)[i] = (unsigned char)((i * 31 + seed * 97 + (i >> 8)) & 0xff);
+    enum { STEP = 251, PERIOD = STEP * 256 };
+    unsigned char *all = (unsigned char *)bytes;
+    for (size_t i = 0; i < count && i < PERIOD; i++)
+        all[i] = (unsigned char)((i * 31 + seed * 97 + i / STEP) & 0xff);
+    for (size_t done = PERIOD; done < count; done += PERIOD)
+        memcpy(all + done, all, count - done < PERIOD ? count - done : (size_t)PERIOD);
 }
 
-/* FNV-1a. */
+/* How many bytes of one differ from those of the other, at once if none does. */
+static inline size_t differences(const void *one, const void *other, size_t count)
+{
+    size_t wrong = 0;
+    if (memcmp(one, other, count) == 0)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += ((const unsigned char *)one)[i] != ((const unsigned char *)other)[i];
+    return wrong;
+}
+
+/* How many bytes are not that value: each is compared with its neighbour. */
+static inline size_t others_than(const void *bytes, size_t count, unsigned char value)
+{
+    const unsigned char *all = (unsigned char *)bytes;
+    size_t wrong = 0;
+    if (count == 0 || (*all == value && memcmp(all, all + 1, count - 1) == 0))
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += all[i] != value;
+    return wrong;
+}
+
+/* FNV-1a, of words and then of bytes. */
 static inline uint32_t checksum(const void *bytes, size_t count)
 {
-    uint32_t sum = 2166136261u;
-    for (size_t i = 0; i < count; i++)
-        sum = (sum ^ ((const unsigned char *)bytes)[i]) * 16777619u;
-    return sum;
+    const unsigned char *all = (unsigned char *)bytes;
+    uint64_t sum = 0xcbf29ce484222325u, word;
+    for (; count >= sizeof word; count -= sizeof word, all += sizeof word) {
+        memcpy(&word, all, sizeof word);
+        sum = (sum ^ word) * 0x100000001b3u;
+    }
+    for (; count > 0; count--)
+        sum = (sum ^ *all++) * 0x100000001b3u;
+    return (uint32_t)(sum ^ sum >> 32);
 }
 
 #endif

@@ -231,8 +231,7 @@ static void show(const char *form, unsigned char seed, CUresult (*copy)(CUdevice
         CHECK_CU(cuCtxSetCurrent(contexts[device]));
         CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
     }
-    for (size_t at = 0; at < SIZE; at++)
-        sent[at] = (unsigned char)(at * 7 + at / 251 + seed);
+    fill(sent, SIZE, seed);
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     CHECK_CU(cuMemcpyHtoDAsync(src, sent, SIZE, streams[0]));
     CHECK_CU(cuStreamSynchronize(streams[0]));

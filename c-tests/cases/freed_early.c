@@ -103,15 +103,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++)
         CHECK_CU(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < times; i++) {
-        int differ = 0;
         if (strcmp(argv[1], "unmap") == 0)
             copy_unmapped(dst);
         else
             copy_freed(dst, strcmp(argv[1], "behind") == 0);
         CHECK_CU(cuMemcpyDtoH(found, dst, BYTES));
-        for (int at = 0; at < BYTES; at++)
-            differ |= found[at] != VALUE;
-        wrong += differ;
+        wrong += others_than(found, BYTES, VALUE) > 0;
         memset(found, 0, BYTES);
     }
     printf("%d of %d copies wrong\n", wrong, times);

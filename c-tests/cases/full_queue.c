@@ -111,15 +111,13 @@ int main(int argc, char **argv)
         CHECK_CU(cuCtxSynchronize());
     }
     CHECK_CU(cuMemcpyDtoH(found, last, SMALL));
-    for (size_t at = 0; at < SMALL; at++)
-        wrong += found[at] != VALUE;
+    wrong += others_than(found, SMALL, VALUE);
     for (int copy = 0; copy < 10; copy++) {
         CHECK_CU(cuMemsetD8Async(memory[0], (unsigned char)(VALUE + copy), BYTES, stream));
         CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
         CHECK_CU(cuStreamSynchronize(stream));
         CHECK_CU(cuMemcpyDtoH(found, memory[1], BYTES));
-        for (size_t at = 0; at < BYTES; at++)
-            wrong += found[at] != (unsigned char)(VALUE + copy);
+        wrong += others_than(found, BYTES, (unsigned char)(VALUE + copy));
     }
     printf("the handler %s, %d bytes wrong\n", has_run ? "ran" : "did not run", wrong);
     return 0;

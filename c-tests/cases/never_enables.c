@@ -179,8 +179,7 @@ static void round_trip(struct worker *worker, int from, int round)
     CHECK(cudaSetDevice(!from)); /* memory of a pool is copied by its device */
     CHECK(cudaMemcpyAsync(worker->received, worker->memory[!from], SIZE, cudaMemcpyDefault, worker->streams[!from]));
     wait(worker);
-    for (size_t at = 0; at < SIZE; at++)
-        worker->wrong += worker->received[at] != worker->expected[at];
+    worker->wrong += differences(worker->received, worker->expected, SIZE);
 }
 
 static void *work(void *argument)

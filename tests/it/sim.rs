@@ -41,13 +41,10 @@ fn probes_are_answered_as_by_an_h200() {
             scope.spawn(|| {
                 while let Some(row) = { left.lock().unwrap().pop_front() } {
                     let expected = if row[2].is_empty() { row[1] } else { row[2] };
-                    let answers: Vec<String> = (0..TRIES)
-                        .map(|_| answer(row[0]))
-                        .scan(false, |right, answer| {
-                            let is_over = std::mem::replace(right, answer == expected);
-                            (!is_over).then_some(answer)
-                        })
-                        .collect();
+                    let mut answers: Vec<String> = Vec::new();
+                    while answers.last().is_none_or(|last| last != expected) && answers.len() < TRIES {
+                        answers.push(answer(row[0]));
+                    }
                     if answers.last().is_none_or(|last| last != expected) {
                         differ.lock().unwrap().push((row[0], expected.to_owned(), answers));
                     }
