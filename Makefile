@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 # `make help` lists the targets; `make V=1` shows the commands.
 $(V).SILENT:
-.PHONY: build help shim tools programs test-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models miri races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
+.PHONY: build help shim tools programs test-programs model-programs demo figures test quick golden soak gauntlet gauntlet-faults neighbours fuzz models miri races privilege systems test-gpu bench lint check header sim c-tests gpu-bundle clean
 
 CARGO ?= cargo
 # The profile `release` builds the library and command that users get. For tests it is built in less time, and with SHIM_PROFILE=dist what is packaged
@@ -53,10 +53,14 @@ tools:
 	cargo nextest --version >/dev/null 2>&1 || packaging/get-tools nextest
 
 # The tests themselves, which tests/run builds otherwise.
-test-programs: tools
+test-programs: tools model-programs
 	tests/run --no-run
 
-test: programs $(if $(IS_DIST),dist valgrind)
+# A test runs some of them, and a test that builds may take longer than a test may on a busy machine.
+model-programs:
+	CARGO=$(CARGO) tests/models.py --build
+
+test: programs model-programs $(if $(IS_DIST),dist valgrind)
 	tests/run
 
 # After a change of the library: unit tests, and tests of programs that take little time.

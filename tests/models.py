@@ -2,8 +2,8 @@
 """models.py [NAME…]: runs the models of tests/models, says how many orders each tries, and shows that they can fail.
 
 Each fault below weakens an order, or leaves out a step, in what they compile of the library. The models have to find it. With names only
-these faults are put in; `models.py none` puts none in, `models.py few` neither, and leaves out the models that take longest; `models.py --check` only says
-whether each place is there. Exit status 1 if a model fails, or a fault is not found. Needs loom, of crates.io.
+these faults are put in; `models.py none` puts none in, `models.py few` neither, and leaves out the models that take longest; `models.py --build` only builds
+them, and `models.py --check` only says whether each place is there. Exit status 1 if a model fails, or a fault is not found. Needs loom, of crates.io.
 """
 
 import os
@@ -78,16 +78,24 @@ FAULTS = (
 LONG = ("freed_beside_a_question", "goes_to_another", "owner_that_ends", "two_threads_keep", "routes_that_two")
 
 
+def cargo_test(*arguments, fault=(), **settings):
+    """Builds the models, with a fault in them, and runs them."""
+    variables = {"CARGO_TARGET_DIR": str(ROOT / "target/models"), "RUSTFLAGS": "--cfg loom", "P2PSHIM_MODELS_FAULT": "\x1f".join(fault)}
+    command = [os.environ.get("CARGO", "cargo"), "test", "--release", "--quiet", *arguments]
+    return subprocess.run(command, cwd=ROOT / "tests/models", env=os.environ | variables, text=True, **settings)
+
+
 def run(*fault, without=()):
     """What the models print, and whether they hold: with a fault, those that compile its file."""
-    variables = {"CARGO_TARGET_DIR": str(ROOT / "target/models"), "RUSTFLAGS": "--cfg loom", "P2PSHIM_MODELS_FAULT": "\x1f".join(fault)}
-    command = [os.environ.get("CARGO", "cargo"), "test", "--release", "--quiet", *([BY.get(fault[0], "threads::")] if fault else []), "--", "--nocapture", *(word for name in without for word in ("--skip", name))]
-    done = subprocess.run(command, cwd=ROOT / "tests/models", env=os.environ | variables, capture_output=True, text=True)
+    names = [BY.get(fault[0], "threads::")] if fault else []
+    done = cargo_test(*names, "--", "--nocapture", *(word for name in without for word in ("--skip", name)), fault=fault, capture_output=True)
     return done.stdout, done.stderr, done.returncode == 0
 
 
 def main():
     names = sys.argv[1:]
+    if names == ["--build"]:
+        sys.exit(cargo_test("--no-run").returncode)
     if names == ["--check"]:
         gone = [name for name, file, old, _ in FAULTS if (ROOT / file).read_text().count(old) != 1]
         sys.exit(f"not there once: {', '.join(gone)}" if gone else 0)

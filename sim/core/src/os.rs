@@ -5,7 +5,6 @@
 //! work that comes to memory which the program has unmapped leaves it alone (`gate`); those of the program's own
 //! memory are the program's promise, as they are with a real GPU.
 
-use std::cell::Cell;
 use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -381,22 +380,12 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-thread_local! {
-    /// How much longer than asked Linux lets the thread sleep.
-    static TIMER_SLACK: Cell<Duration> = const { Cell::new(Duration::from_micros(50)) };
-}
-
-/// From now on the calling thread, which is none of the program's, sleeps as long as asked and no longer.
-pub(crate) fn sleep_precisely() {
-    // SAFETY: sets a number of the calling thread.
-    if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) } == 0 {
-        TIMER_SLACK.set(Duration::ZERO);
-    }
-}
+/// How much longer than asked Linux lets a thread sleep.
+const TIMER_SLACK: Duration = Duration::from_micros(50);
 
 /// Keeps the calling thread busy for a while; it may be cancelled meanwhile.
 pub(crate) fn pause(time: Duration) {
-    if time < TIMER_SLACK.get() {
+    if time < TIMER_SLACK {
         let begin = Instant::now();
         // A library that replaces the clock may make it stand still: milliseconds at most.
         (0..1 << 16).take_while(|_| begin.elapsed() < time).for_each(|_| std::hint::spin_loop());

@@ -149,7 +149,6 @@ impl Stream {
 
     fn work(&self) {
         IS_WORKER.set(true);
-        os::sleep_precisely();
         while let Some(item) = self.next() {
             wait_all(&item.after);
             self.carry_out(&item);

@@ -205,7 +205,9 @@ impl Copy {
             None => copy_rows(self.dst, self.src, self.extent),
         }
         if self.path == Path::Host && self.extent.bytes() >= LARGE {
-            os::pause(HOST_LINK);
+            let copied = Instant::now();
+            // A program's clock may stand still.
+            (0..SPINS).take_while(|_| copied.elapsed() < HOST_LINK).for_each(|_| std::hint::spin_loop());
         }
         if self.defect == Some(Defect::Corrupt) {
             corrupt(self.dst, self.extent);
@@ -224,8 +226,10 @@ const HOST_SPEED: u64 = 50_000;
 const MEMORY_SPEED: u64 = 2_000_000;
 /// Large copies from or to the host take so much longer than direct ones, not only by the modelled clock: else a busy machine, on which both are
 /// a `memcpy`, may take direct copies to be the slower ones.
-const HOST_LINK: Duration = Duration::from_micros(50);
+const HOST_LINK: Duration = Duration::from_micros(40);
 const LARGE: u64 = 128 << 10;
+/// So often the clock is read meanwhile, at most: some milliseconds.
+const SPINS: u32 = 100_000;
 /// The time that anything takes besides.
 const LATENCY: Duration = Duration::from_micros(2);
 
