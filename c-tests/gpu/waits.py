@@ -127,10 +127,11 @@ def random_threads():
 
 
 def cells(gpus):
-    """Rows of the table of measured waits that these GPUs can show."""
+    """Cells of the table of measured waits that these GPUs can show: copy, operation, current device, result."""
     lines = (HERE / "implicit_waits.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in lines if not line.startswith("#")][1:]
-    kept = [row for row in rows if row[1] not in LEFT_OUT]
+    kept = [(copy, operation, current, result) for operation, *results, copies in rows if operation not in LEFT_OUT
+            for copy in copies.split() for current, result in zip("012", results) if result != "-"]
     chosen = [row for row in kept if len(sys.argv) > 1 or row[0] == ALL_OF or row[1] in OPERATIONS]
     return [row for row in chosen if gpus > 2 or row[2] != "2" and "third" not in row[0] and "elsewhere" not in row[1]]
 

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 8;
 /// only have been late.
 const PATIENCE: [&str; 2] = ["400", "5000"];
 
-/// A line of the table: the program's three arguments and what it prints of them.
+/// A cell of the table: the program's three arguments and what it prints of them.
 struct Cell {
     arguments: [String; 3],
     result: String,
@@ -22,10 +22,17 @@ struct Cell {
 fn cells() -> Vec<Cell> {
     let table = std::fs::read_to_string(path("tests/golden/implicit_waits.tsv")).unwrap();
     let lines = table.lines().filter(|line| !line.starts_with('#')).skip(1);
-    let cell = |line: &str| {
-        let [copy, operation, current, result] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        Cell { arguments: [copy, operation, current].map(str::to_owned), result: result.to_owned() }
-    };
+    let mut cells = Vec::new();
+    for line in lines {
+        let [operation, results @ .., copies] = &line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert_eq!(results.len(), 3, "{line}");
+        for copy in copies.split(' ') {
+            for (current, result) in results.iter().enumerate().filter(|(_, result)| **result != "-") {
+                let arguments = [copy.to_owned(), (*operation).to_owned(), current.to_string()];
+                cells.push(Cell { arguments, result: (*result).to_owned() });
+            }
+        }
+    }
     // Half of one form of copy, and every sixth of the others, from one on that is drawn; those that are tried with each runtime. In
     // `make soak` all.
     let drawn = Draw::of("implicit waits").below(6);
@@ -33,7 +40,7 @@ fn cells() -> Vec<Cell> {
         let every = if cell.arguments[0] == "peer_async" { 2 } else { 6 };
         is_all() || (number + drawn).is_multiple_of(every) || is_of_each_runtime(cell)
     };
-    lines.map(cell).enumerate().filter(is_chosen).map(|(_, cell)| cell).collect()
+    cells.into_iter().enumerate().filter(is_chosen).map(|(_, cell)| cell).collect()
 }
 
 impl Cell {
@@ -61,7 +68,7 @@ impl Cell {
     }
 }
 
-/// Runs the program for each of these lines of the table.
+/// Runs the program for each of these cells of the table.
 fn assert_all(cells: &[Cell], flavour: &str, run: fn(&Program) -> Outcome) {
     let (next, differences) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
