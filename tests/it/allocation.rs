@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::soak::{Draw, soak};
-use crate::support::{Outcome, Program, path, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, path, shim};
 use p2pshim_trace::{NoteKind, Trace};
 
 /// Part of what the shim says.
@@ -14,14 +14,13 @@ const SAID: &str = "out of memory: malloc has failed in p2pshim";
 /// then how many allocations there were.
 fn failing(program: &Program, expected: &Outcome, step: u32) -> (Outcome, u32) {
     expected.assert_success();
-    let file = scratch("expected");
+    let file = Scratch::new("expected");
     fs::write(&file, &expected.stdout).unwrap();
     let program = program.clone().findings_apart().env("FAILING_ALLOC", file.to_string_lossy());
     let first = 1 + Draw::of("allocations that fail").below(step as usize);
     let program = program.env("FAILING_ALLOC_FIRST", first.to_string());
     let program = program.env("FAILING_ALLOC_STEP", step.to_string()).env("FAILING_ALLOC_LAST", "2000");
     let outcome = with_failing_alloc(&program);
-    let _ = fs::remove_file(file);
     outcome.assert_success();
     // The lines of tables are indented.
     let others: Vec<_> = outcome.stderr.lines().filter(|line| !line.starts_with("  ")).take(5).collect();
@@ -59,7 +58,7 @@ fn every_call_each_allocation_fails_the_program_notices_nothing() {
 /// With all that takes memory: the log of calls, the trace, the table at exit, order.
 #[test]
 fn every_call_shown_and_recorded_allocations_fail_the_program_notices_nothing() {
-    let (folder, log) = (scratch("traces"), scratch("log"));
+    let (folder, log) = (Scratch::new("traces"), Scratch::new("log"));
     for program in programs() {
         let plain = program.plain();
         let all = program.env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", log.to_string_lossy());
@@ -68,8 +67,6 @@ fn every_call_shown_and_recorded_allocations_fail_the_program_notices_nothing() 
         let (_, allocations) = failing(&all.env("P2PSHIM_TRACE_LIMIT", "2M"), &plain, steps(13));
         assert!(allocations > 500, "{allocations} allocations are too few to be all of the shim's");
     }
-    let _ = fs::remove_dir_all(folder);
-    let _ = fs::remove_file(log);
 }
 
 /// Hidden peers stay so, and calls are answered as before.
@@ -96,7 +93,7 @@ fn many_copies_at_once_allocations_fail_the_program_notices_nothing() {
 /// Log, trace and table say what has happened, and calls are still counted.
 #[test]
 fn memory_runs_out_it_is_said_once_and_calls_are_counted() {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let program = Program::case("every_call").findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
     let whole = program.clone().env("P2PSHIM_SUMMARY", "on");
     let without = with_failing_alloc(&whole.clone().env("FAILING_ALLOC_ONLY", "0"));
@@ -117,7 +114,6 @@ fn memory_runs_out_it_is_said_once_and_calls_are_counted() {
     let trace = Trace::open(&file).unwrap();
     assert!(trace.notes_of(NoteKind::Message).any(|note| note.string(0).contains(SAID)));
     assert!(trace.dropped() > 20, "{} calls dropped", trace.dropped());
-    let _ = fs::remove_dir_all(folder);
 }
 
 /// Where even the reserve would not do, calls are only forwarded.

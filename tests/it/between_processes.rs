@@ -6,7 +6,7 @@ use std::path::Path;
 
 use p2pshim_trace::{NoteKind, PART, Path as Taken, REMOTE, Record, SUFFIX, Trace};
 
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path};
 
 /// Visible GPUs of both processes.
 const VISIBILITIES: [&str; 2] = ["both", "each"];
@@ -224,15 +224,14 @@ impl Shared {
 
 /// The traces of owner and opener.
 fn shared(program: &Program) -> [Shared; 2] {
-    let folder = scratch("shared");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("shared");
     program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
     traces_in(&folder)
 }
 
 /// As [`shared`], of processes that `p2pshim run` has started.
 fn shared_in_a_run(runtime: &str, args: &[&str]) -> [Shared; 2] {
-    let folder = scratch("run");
+    let folder = Scratch::new("run");
     let (traces, case) = (folder.to_string_lossy(), path(&format!("target/c-tests/between_processes-{runtime}")));
     let run = Program::new(command()).args(&["run", "--no-check", "--no-report", "--trace", &traces]);
     run.arg(case.to_string_lossy()).args(args).libraries("target/sim/lib").plain().assert_success();
@@ -243,7 +242,6 @@ fn traces_in(folder: &Path) -> [Shared; 2] {
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     let files = files.filter(|file| file.to_string_lossy().ends_with(SUFFIX));
     let all: Vec<Shared> = files.map(|file| Shared::read(&file)).collect();
-    fs::remove_dir_all(folder).unwrap();
     let (owners, openers): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| !one.exported.is_empty());
     let one = |mut some: Vec<Shared>| {
         assert_eq!(some.len(), 1);
@@ -311,7 +309,7 @@ fn owners_gpu_is_known_within_a_run() {
 #[test]
 fn memory_behind_a_wrong_path_is_refused_within_a_run() {
     let refused = "cudaIpcOpenMemHandle(&memory, ticket->handle, cudaIpcMemLazyEnablePeerAccess) = cudaErrorPeerAccessUnsupported";
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     let case = path("target/c-tests/between_processes-13").to_string_lossy().into_owned();
     for (fault, options, why) in [
         ("ipc:0-1", &["--verify", "quick"][..], Some("its data would be wrong: between processes, IPC: ")),
@@ -398,7 +396,7 @@ fn copies_between_processes_are_compared_with_their_source() {
 fn memory_of_the_same_gpu_is_opened_whatever_is_denied() {
     let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
     for options in [&[][..], &["--deny", "0-1"], &["--access", "off"]] {
-        let folder = scratch("same");
+        let folder = Scratch::new("same");
         let run = Program::new(command()).args(&["run", "--sim", "2", "--no-check", "--no-report", "--trace"]);
         let outcome = run.arg(folder.to_string_lossy()).args(options).args(&[&case, "same"]).plain();
         assert!(outcome.stdout.ends_with("the second process ends with 0\n"), "{outcome:#?}");

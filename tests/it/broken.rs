@@ -11,7 +11,7 @@ use std::fs;
 
 use crate::support::once::alone;
 use crate::support::soak::{Draw, is_all, seeds};
-use crate::support::{LARGE_PAGES, Outcome, Program, command, doctor, path, scratch, virtual_machine, warnings};
+use crate::support::{LARGE_PAGES, Outcome, Program, Scratch, command, doctor, path, virtual_machine, warnings};
 
 const GOLDEN: &str = "tests/golden/broken-paths.tsv";
 /// A fault that no quick verification finds is at least said when it happens.
@@ -55,7 +55,7 @@ fn cell(outcome: &Outcome) -> String {
 
 #[test]
 fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
-    let (machine, cache) = (scratch("machine"), scratch("cache"));
+    let (machine, cache) = (Scratch::new("machine"), Scratch::new("cache"));
     virtual_machine(&machine);
     let here = |program: Program| {
         program.env("P2PSIM_ROOT", machine.to_string_lossy()).env("XDG_CACHE_HOME", cache.to_string_lossy())
@@ -68,7 +68,6 @@ fn kept_verdict_once_contexts_are_there_enabling_opens_no_file() {
     outcome.assert_same_as(&program.plain(), "preloaded");
     assert!(outcome.shim.is_empty(), "{outcome:#?}");
     fs::remove_dir_all(cache).unwrap();
-    fs::remove_dir_all(machine).unwrap();
 }
 
 /// PyTorch, llama.cpp and vLLM: as plain where all is well, and right where it is not, or refused by what they look at themselves.
@@ -134,7 +133,7 @@ fn process_that_is_restored_on_other_devices_has_its_paths_verified_anew() {
 /// refused.
 #[test]
 fn memory_of_another_process_is_warned_about_or_refused_where_the_path_is_blocked() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     let here = |program: Program, fault: &str| {
         program.env("P2PSIM_FAULT", fault).env("XDG_CACHE_HOME", cache.to_string_lossy())
     };
@@ -214,7 +213,7 @@ fn check(fault: &str, rows: &str) {
 
 /// A fault with the option that is set for it. `p2pshim run`, which asks the doctor first, is tried if it is one `with_run`.
 fn each_who_and_form_data_is_right(fault: &str, option: &str, with_run: bool) {
-    let (machine, cache) = (scratch("machine"), scratch("cache"));
+    let (machine, cache) = (Scratch::new("machine"), Scratch::new("cache"));
     virtual_machine(&machine);
     let root = machine.to_string_lossy();
     let case = path("target/c-tests/broken_paths").to_string_lossy().into_owned();
@@ -277,7 +276,6 @@ fn each_who_and_form_data_is_right(fault: &str, option: &str, with_run: bool) {
         assert!(!is_wrong(warned) || warned.contains("P2P-data-"), "{told}");
         text += &format!("{name}\t{who}\t{}\n", cells.join("\t"));
     }
-    let _ = (fs::remove_dir_all(&cache), fs::remove_dir_all(&machine));
     check(&name, &text);
 }
 

@@ -1,12 +1,11 @@
 //! Copies between devices that a program makes by hand, through a buffer on the host: counted, with both places, if they are that.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use serde_json::Value;
 
 use crate::support::soak::flavours;
-use crate::support::{Program, command, scratch};
+use crate::support::{Program, Scratch, command};
 
 const BYTES: u64 = 1 << 20;
 const COUNT: u64 = 20;
@@ -19,7 +18,7 @@ struct ByHand {
 }
 
 fn by_hand(flavour: &str, what: &str) -> ByHand {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let program = Program::case(&format!("by_hand-{flavour}")).arg(what).libraries("target/sim/lib").findings_apart();
     let plain = program.plain();
     plain.assert_success();
@@ -34,7 +33,6 @@ fn by_hand(flavour: &str, what: &str) -> ByHand {
     let paths = report["pairs"].as_array().unwrap().iter().filter(|pair| pair["src"] != pair["dst"]);
     let mut paths = paths.flat_map(|pair| pair["paths"].as_array().unwrap()).filter(|path| path["class"] == "by-hand");
     let ways = report["by_hand"].as_array().unwrap().clone();
-    fs::remove_dir_all(&folder).unwrap();
     ByHand { ways, path: paths.next().cloned(), process: report["files"][0].clone() }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::support::{path, scratch};
+use crate::support::{Scratch, path};
 
 const RIGHT: &str = "/* build: runtime driver; run: right [ARGUMENT] on sim gpu */\n";
 
@@ -16,15 +16,13 @@ fn made(folder: &str) -> (Option<i32>, String, String) {
 
 /// Rules and complaints for a right program, and another.
 fn with(file: &str, text: &str) -> (Option<i32>, String, String) {
-    let folder = scratch("c-tests");
+    let folder = Scratch::new("c-tests");
     for below in ["cases", "lib"] {
         fs::create_dir_all(folder.join(below)).unwrap();
     }
     fs::write(folder.join("cases/right.c"), RIGHT).unwrap();
     fs::write(folder.join(file), text).unwrap();
-    let made = made(&folder.to_string_lossy());
-    fs::remove_dir_all(folder).unwrap();
-    made
+    made(&folder.to_string_lossy())
 }
 
 #[test]

@@ -339,7 +339,7 @@ fn log_beyond_the_size_limit_program_survives() {
     let to_stderr = program.traced_to_stderr();
     assert_eq!((&to_stderr.stdout, &to_stderr.status), (&plain.stdout, &plain.status));
     assert!(to_stderr.shim.len() > 10, "the log did not reach the limit: {:#?}", to_stderr.shim);
-    let file = crate::support::scratch("limited");
+    let file = crate::support::Scratch::new("limited");
     let to_file = |program: Program| {
         let traced = program.env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_str().unwrap()).preloaded();
         let text = std::fs::read_to_string(&file).unwrap();
@@ -501,10 +501,9 @@ fn library_constructor_same_output_preloaded() {
 #[test]
 fn constructor_waits_for_a_thread_its_line_is_written() {
     let program = Program::case("constructor_waits").arg(path("target/c-tests/libwaits_at_load.so").to_string_lossy());
-    let (plain, folder) = (program.plain(), crate::support::scratch("traces"));
+    let (plain, folder) = (program.plain(), crate::support::Scratch::new("traces"));
     plain.assert_success();
     let marked = program.env("P2PSHIM_LOG", "info").env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
-    let _ = std::fs::remove_dir_all(folder);
     assert_eq!((&marked.stdout, &marked.status), (&plain.stdout, &plain.status), "{:#?}", marked.shim);
     assert!(marked.shim.iter().any(|line| line.contains("mark: in a thread")), "{:#?}", marked.shim);
 }
@@ -546,12 +545,11 @@ fn otherhook_before_ours_same_output() {
 fn otherhook_in_either_order_still_sees_the_call() {
     let other = path("target/c-tests/libotherhook.so");
     for order in [[shim(), other.clone()], [other.clone(), shim()]] {
-        let log = crate::support::scratch("otherhook");
+        let log = crate::support::Scratch::new("otherhook");
         let program = Program::case("guide_sample-12").env("OTHERHOOK_LOG", log.to_str().unwrap());
         program.run(&[&order[0], &order[1]]).assert_success();
         let seen = std::fs::read_to_string(&log).unwrap_or_default();
         assert!(seen.lines().any(|line| line == "cudaMemcpyPeer"), "{order:?}: it saw {seen:?}");
-        std::fs::remove_file(log).unwrap();
     }
 }
 

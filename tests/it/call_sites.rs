@@ -1,9 +1,9 @@
 //! The functions of a program that call a runtime of which only the driver's calls are seen: named in traces and in findings.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::support::{Outcome, Program, scratch};
+use crate::support::{Outcome, Program, Scratch};
 use p2pshim_trace::{NoteKind, Trace};
 
 /// The program with the stand-in for NVIDIA's static runtime, built one way or another, and what it is to do.
@@ -12,8 +12,8 @@ fn program(build: &str, what: &str) -> Program {
 }
 
 /// Runs it with a trace, and returns that.
-fn traced(program: &Program) -> (Outcome, PathBuf) {
-    let folder = scratch("traces");
+fn traced(program: &Program) -> (Outcome, Scratch) {
+    let folder = Scratch::new("traces");
     let outcome = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
     (outcome, folder)
@@ -54,7 +54,6 @@ fn call_sites_outside_the_static_runtime_are_named_whatever_the_frames() {
         let calls = report(&folder, &["--calls"]);
         assert_eq!(calls.lines().filter(|line| line.contains(" copy_second (call_sites.c:")).count(), 41, "{calls}");
         assert!(depths(&folder).into_iter().all(|depth| (1..=8).contains(&depth)), "not all of a deep recursion");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -74,7 +73,6 @@ fn report_static_runtime_of_a_stripped_program_has_its_release() {
             None => assert!(!versions.contains("statically"), "{versions}"),
         }
         assert_eq!(report(&folder, &["--json"]).contains("\"static_runtime\":\"9.0 to 9.2 in "), expected.is_some());
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -83,11 +81,9 @@ fn call_sites_are_looked_for_in_first_copies_by_default_and_never_on_request() {
     let (_, folder) = traced(&program("plain", "sites"));
     let sites = section(&report(&folder, &[]), "Call sites that copy\n");
     assert!(sites.contains(" copy_first (") && sites.contains(" copy_second ("), "{sites}");
-    fs::remove_dir_all(folder).unwrap();
     let (_, folder) = traced(&program("plain", "sites").env("P2PSHIM_STACKS", "off"));
     assert_eq!(depths(&folder), [0usize; 0]);
     assert!(!report(&folder, &[]).contains("Call sites that copy"));
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -99,7 +95,6 @@ fn call_sites_without_symbols_are_all_of_the_chain() {
     // The two of the runtime, the copying function, and main.
     let places = chains[0].matches("call_sites-stripped+0x").count();
     assert_eq!((places, chains[0].matches(" < ").count()), (4, 3), "{sites}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -123,7 +118,6 @@ fn call_sites_are_in_findings_with_a_trace_and_without() {
         findings.contains("\n      at call_sites-plain+0x") && findings.contains(" main (call_sites.c:"),
         "{findings}"
     );
-    fs::remove_dir_all(folder).unwrap();
     assert_eq!(found(&program("plain", "mistake").preloaded()), chain);
     let off = found(&program("plain", "mistake").env("P2PSHIM_STACKS", "off").preloaded());
     assert_eq!(off.split(" < ").collect::<Vec<_>>(), [chain.split(" < ").next().unwrap()]);
@@ -140,7 +134,6 @@ fn call_sites_on_broken_stacks_are_survived() {
         let (outcome, folder) = traced(&program);
         assert_eq!((outcome.stdout, outcome.status), (plain.stdout, plain.status), "{build}");
         assert!(depths(&folder).len() > 20, "they were looked at");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -151,10 +144,8 @@ fn call_sites_are_in_what_other_programs_read() {
     assert!(json.contains("\"callers\":[{\"caller\":\"call_sites-plain+0x"), "{json}");
     let csv = report(&folder, &["--csv"]);
     assert!(csv.contains(" copy_first (call_sites.c:"), "{csv}");
-    let trace = scratch("timeline.json");
+    let trace = Scratch::new("timeline.json");
     report(&folder, &["--perfetto", &trace.to_string_lossy()]);
     let perfetto = fs::read_to_string(&trace).unwrap();
     assert!(perfetto.contains("\"caller\":\"call_sites-plain+0x"), "{perfetto}");
-    fs::remove_file(trace).unwrap();
-    fs::remove_dir_all(folder).unwrap();
 }

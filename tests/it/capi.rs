@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::support::{Outcome, Program, doctor, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, doctor, shim};
 use p2pshim_trace::{NoteKind, State, Trace};
 
 /// How a program comes by the library.
@@ -37,9 +37,9 @@ fn beside_the_shim() -> String {
 }
 
 /// Runs a task of c-tests/capi/main.c, which must succeed; the second path is the folder that it may write to.
-fn run(task: &str, way: Way, has_gpus: bool, env: &[(&str, &str)]) -> (Outcome, PathBuf) {
+fn run(task: &str, way: Way, has_gpus: bool, env: &[(&str, &str)]) -> (Outcome, Scratch) {
     let name = if way == Linked { "capi-linked" } else { "capi-found" };
-    let folder = scratch("capi");
+    let folder = Scratch::new("capi");
     let program =
         Program::new(crate::support::path(&format!("target/c-tests/{name}"))).arg(task).arg(folder.to_string_lossy());
     let program = program.libraries(&beside_the_shim());
@@ -61,8 +61,7 @@ fn run(task: &str, way: Way, has_gpus: bool, env: &[(&str, &str)]) -> (Outcome, 
 fn everywhere(task: &str, env: &[(&str, &str)]) {
     for way in WAYS {
         for has_gpus in [true, false] {
-            let (_, folder) = run(task, way, has_gpus, env);
-            let _ = fs::remove_dir_all(folder);
+            run(task, way, has_gpus, env);
         }
     }
 }
@@ -71,12 +70,11 @@ fn everywhere(task: &str, env: &[(&str, &str)]) {
 #[test]
 fn functions_that_a_signal_interrupts_leave_no_lock_locked() {
     for how in ["finds", "leaves"] {
-        let folder = scratch("interrupted");
+        let folder = Scratch::new("interrupted");
         let program = Program::case("questions_interrupted").arg(how).env("FOLDER", folder.to_string_lossy());
         let outcome = program.findings_apart().preloaded();
         outcome.assert_success();
         assert_eq!(outcome.stdout, "15 functions have returned each time\n", "{how}");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -148,7 +146,6 @@ fn trace_holds_what_happened_between_start_and_stop() {
             assert_eq!(sizes, if has_gpus && way != Opened { vec![202, 204] } else { vec![] }, "{way:?}");
             let marks: Vec<_> = trace.notes_of(NoteKind::Mark).map(|note| note.string(0).to_owned()).collect();
             assert_eq!(marks, ["epoch 1".to_owned(), "m".repeat(4096), String::new()]);
-            fs::remove_dir_all(folder).unwrap();
         }
     }
 }
@@ -158,12 +155,11 @@ fn callbacks_run_for_each_call_and_may_call_anything() {
     everywhere("events", &[]);
     everywhere("runtime_events", &[]);
     // They hear of calls that are recorded and shown as well.
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let env = [("P2PSHIM_LOG", "trace"), ("P2PSHIM_TRACE", folder.to_str().unwrap())];
     for task in ["events", "runtime_events"] {
         run(task, Preloaded, true, &env);
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// While copies are like ones before, things are changed: each change holds from the next copy on.
@@ -206,7 +202,6 @@ fn changes_between_copies_like_ones_before_hold_at_once() {
             (4096 + 112, 2 * 64),
         ]);
         assert_eq!((by_program, inside, found), (sizes, 5 * 64 + 34, 2 * 4), "{way:?}");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -219,7 +214,7 @@ fn callback_added_beside_a_copy_runs_for_the_next() {
 #[test]
 fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
     for has_gpus in [true, false] {
-        let folder = scratch("capi");
+        let folder = Scratch::new("capi");
         let program = Program::new(crate::support::path("target/c-tests/capi-wrapper")).arg(folder.to_string_lossy());
         let program = program.libraries(&beside_the_shim()).env("ASAN_OPTIONS", "detect_leaks=0");
         let outcome = if has_gpus { program.libraries("target/sim/lib").plain() } else { program.plain() };
@@ -230,7 +225,6 @@ fn wrapper_for_cpp_has_scopes_exceptions_and_callbacks() {
             outcome.lines
         );
         assert!(trace_in(&folder).notes_of(NoteKind::Mark).any(|note| note.string(0) == "inside"));
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -251,8 +245,7 @@ fn annotated(compiler: &[&str], program: &Path) {
 
 #[test]
 fn program_that_does_not_link_the_library_annotates_the_trace_if_there_is_one() {
-    let folder = scratch("annotated");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("annotated");
     for compiler in [
         &["gcc", "-std=c99"][..],
         &["gcc", "-std=c99", "-O2", "-fno-pie", "-no-pie"],
@@ -268,7 +261,6 @@ fn program_that_does_not_link_the_library_annotates_the_trace_if_there_is_one() 
         assert!(trace_in(&traces).notes_of(NoteKind::Mark).any(|note| note.string(0) == "here"), "{compiler:?}");
         fs::remove_dir_all(traces).unwrap();
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -287,7 +279,7 @@ fn pair_is_prepared_before_the_first_copy_and_only_if_data_arrives() {
 
 #[test]
 fn verdict_is_that_of_the_doctor_and_needs_no_driver() {
-    let folder = scratch("verdict");
+    let folder = Scratch::new("verdict");
     let cache = folder.to_string_lossy().into_owned();
     let here = [("XDG_CACHE_HOME", &*cache), ("P2PSIM_FAULT", "ipc:0>1")];
     let doctor = here.iter().fold(doctor().args(&["--sim", "2", "--quick"]), |it, (name, value)| it.env(name, *value));
@@ -305,7 +297,6 @@ fn verdict_is_that_of_the_doctor_and_needs_no_driver() {
     let check = Program::new("python3").args(&[&in_project("tests/schema/check.py"), "verdict"]);
     let checked = check.arg(file[0].to_string_lossy()).plain();
     assert_eq!((checked.status.as_str(), checked.stdout.trim()), ("exit status: 0", ""));
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -321,7 +312,6 @@ fn threads_eight_call_everything_at_once() {
             let trace = trace_in(&folder);
             assert_eq!((trace.problems(), trace.dropped()), (&[][..], 0));
             assert!(trace.notes_of(NoteKind::Mark).count() > 100);
-            fs::remove_dir_all(folder).unwrap();
         }
     }
 }

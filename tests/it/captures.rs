@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Outcome, Program, scratch};
+use crate::support::{Outcome, Program, Scratch};
 
 const FLAVOURS: [&str; 3] = ["12", "13", "static"];
 /// A driver whose graphs have nodes for batches.
@@ -15,7 +15,7 @@ fn case(name: &str, flavour: &str, args: &[&str], env: &[(&str, &str)]) -> Progr
 
 /// Preloaded, with a trace, which times copies.
 fn traced(program: &Program) -> Outcome {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let outcome = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     fs::remove_dir_all(&folder).unwrap();
     outcome

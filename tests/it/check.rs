@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::support::{Outcome, Program, command, doctor, path, scratch, virtual_machine};
+use crate::support::{Outcome, Program, Scratch, command, doctor, path, virtual_machine};
 
 /// `p2pshim run` without a report, with verdicts in this folder.
 fn run(cache: &Path, fault: &str, arguments: &[&str]) -> Program {
@@ -32,7 +32,7 @@ fn check(outcome: &Outcome) -> Option<String> {
 
 #[test]
 fn ranks_that_start_at_once_check_once() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     let ranks: Vec<Outcome> = thread::scope(|scope| {
         let rank = || scope.spawn(|| run(&cache, "", &["--sim", "2", "sh", "-c", "exit 7"]).plain());
         let ranks: Vec<_> = (0..8).map(|_| rank()).collect();
@@ -62,7 +62,7 @@ fn check_says_what_is_wrong_and_is_made_once() {
         ("code:cuIpcGetMemHandle:801@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
         ("code:cuIpcOpenMemHandle_v2:999@1", ("P2PSIM_DRIVER", "12000"), "2 GPUs: copies right"),
     ] {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let program = run(&cache, fault, &["--sim", "2", "sh", "-c", "exit 3"]).env(variable.0, variable.1);
         let (first, second) = (program.plain(), program.plain());
         assert_eq!((check(&first).as_deref(), check(&second)), (Some(expected), None), "{fault} {variable:?}");
@@ -89,7 +89,7 @@ fn check_leaves_out_what_is_not_for_all() {
             "none of 3 GPUs: left out: GPU 0 (a part of a GPU, by MIG), GPU 1 (a part of a GPU, by MIG), GPU 2 (a part of a GPU, by MIG)",
         ),
     ] {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let program = run(&cache, "", &["--sim", "3", "true"]).env(name, value);
         let (first, second) = (program.plain(), program.plain());
         assert_eq!((check(&first).as_deref(), check(&second)), (Some(expected), None), "{first:#?}");
@@ -115,8 +115,7 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) {
 
 #[test]
 fn check_leaves_out_what_has_little_free_memory() {
-    let folder = scratch("nvml");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("nvml");
     let (source, library) = (folder.join("nvml.c"), folder.join("libnvidia-ml.so.1"));
     fs::write(&source, NVML).unwrap();
     assert!(Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap().success());
@@ -124,7 +123,6 @@ fn check_leaves_out_what_has_little_free_memory() {
     let run = run(&folder, "", &["true"]).env("LD_LIBRARY_PATH", libraries);
     let expected = "none of 2 GPUs: left out: GPU 1 (it has less than 512 MiB of free memory)";
     assert_eq!(check(&run.plain()).as_deref(), Some(expected));
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// The order of NVIDIA's simpleP2P: the question, enabling, copies. Under `p2pshim run` the first question says it.
@@ -133,7 +131,7 @@ fn program_that_asks_first_is_told_the_truth_or_its_data_is_right() {
     for (fault, asked) in
         [("", 1), ("drop:0-1", 0), ("drop:0>1", 0), ("corrupt:1>0", 0), ("aperture:0>1", 0), ("ipc:0-1", 1)]
     {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let case = path("target/c-tests/simple_p2p-12").to_string_lossy().into_owned();
         let outcome = run(&cache, fault, &["--sim", "2", &case]).plain();
         let expected = if asked == 1 { "can 1 1\nenabled\ndata is right\n" } else { "can 0 0\n" };
@@ -157,7 +155,7 @@ fn bare_preload_names_one_cause_and_one_remedy() {
 #[test]
 fn broken_ipc_is_refused_and_never_kept_as_passed() {
     for probe in ["quick", "full"] {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let case = path("target/c-tests/memory_of_another_process").to_string_lossy().into_owned();
         let program = run(&cache, "ipc:0-1", &["--sim", "2", "--verify", probe, &case]);
         for _ in 0..2 {
@@ -172,14 +170,13 @@ fn broken_ipc_is_refused_and_never_kept_as_passed() {
             fs::read_dir(cache.join("p2pshim")).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
         let kept: Vec<String> = kept.filter(|text| text.contains("\nfrom ")).collect();
         assert!(kept.len() == 2 && kept.iter().all(|text| text.contains("\nipc wrong ")), "{kept:#?}");
-        fs::remove_dir_all(cache).unwrap();
     }
 }
 
 /// Root's check is everybody's: it lies below /run, here of a machine that is made up.
 #[test]
 fn check_of_root_is_that_of_all_users() {
-    let (machine, homes) = (scratch("machine"), ["root", "another"].map(scratch));
+    let (machine, homes) = (Scratch::new("machine"), ["root", "another"].map(Scratch::new));
     [machine.join("run"), homes[0].clone(), homes[1].clone()].iter().for_each(|it| fs::create_dir_all(it).unwrap());
     let program = run(Path::new(""), "ipc:0-1", &["--sim", "2", "sh", "-c", "echo $NCCL_P2P_DISABLE"]);
     let program = program.env("P2PSIM_ROOT", machine.to_string_lossy());
@@ -188,14 +185,12 @@ fn check_of_root_is_that_of_all_users() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     assert_eq!((checks(&first).len(), checks(&second).len()), (1, usize::from(!is_root)), "{second:#?}");
     assert_eq!(machine.join("run/p2pshim").exists(), is_root);
-    homes.iter().chain([&machine]).for_each(|folder| fs::remove_dir_all(folder).unwrap());
 }
 
 /// Whoever names a home that is not there wants none: some services run so.
 #[test]
 fn home_that_is_not_there_is_not_made() {
-    let folder = scratch("home");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("home");
     let home = folder.join("none");
     let run = Program::new(command()).args(&["run", "--no-report", "--sim", "2", "true"]).findings_apart();
     let run = run.env("HOME", home.to_string_lossy()).env("XDG_CACHE_HOME", "");
@@ -206,13 +201,12 @@ fn home_that_is_not_there_is_not_made() {
     fs::create_dir(&home).unwrap();
     assert_eq!(checks(&run.plain()).len(), 1);
     assert!(home.join(".cache/p2pshim").is_dir());
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// A path that hangs is found in processes of their own, and no copy of the program meets it.
 #[test]
 fn path_that_hangs_never_meets_the_program() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     let case = path("target/c-tests/simple_p2p-12").to_string_lossy().into_owned();
     let program = run(&cache, "hang:0>1", &["--sim", "2", &case]);
     let expected = "2 GPUs: peer access hangs on 0>1, and p2pshim does not use it; `p2pshim doctor` shows more";
@@ -225,7 +219,7 @@ fn path_that_hangs_never_meets_the_program() {
 
 #[test]
 fn without_a_place_for_verdicts_one_line_says_why_and_the_program_runs() {
-    let others = scratch("others");
+    let others = Scratch::new("others");
     fs::create_dir_all(others.join("p2pshim")).unwrap();
     fs::set_permissions(others.join("p2pshim"), fs::Permissions::from_mode(0o777)).unwrap();
     let others_name = others.to_string_lossy().into_owned();
@@ -246,12 +240,11 @@ fn without_a_place_for_verdicts_one_line_says_why_and_the_program_runs() {
             [format!("p2pshim: GPUs are not checked: {why}; pairs are verified at their first use")]
         );
     }
-    fs::remove_dir_all(others).unwrap();
 }
 
 #[test]
 fn check_is_not_made_where_nothing_goes_by_it() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     for arguments in [
         &["--no-check"][..],
         &["--access", "off"],
@@ -269,13 +262,12 @@ fn check_is_not_made_where_nothing_goes_by_it() {
     }
     let quiet = run(&cache, "", &["--quiet", "--sim", "2", "true"]).plain();
     assert!(quiet.shim.is_empty() && cache.exists(), "{quiet:#?}");
-    fs::remove_dir_all(cache).unwrap();
 }
 
 /// On a machine with a past: what is known is not looked at again, and what could not be found out is, at the next start.
 #[test]
 fn check_that_fails_is_made_again() {
-    let (cache, machine) = (scratch("cache"), scratch("machine"));
+    let (cache, machine) = (Scratch::new("cache"), Scratch::new("machine"));
     virtual_machine(&machine);
     for number in 1..=2 {
         let gpu = machine.join(format!("proc/driver/nvidia/gpus/{number}"));
@@ -294,7 +286,6 @@ fn check_that_fails_is_made_again() {
     assert!(start("").contains("checked 2 GPUs: copies right; "));
     assert_eq!(start(broken), "", "the GPUs are not asked again");
     fs::remove_dir_all(cache).unwrap();
-    fs::remove_dir_all(machine).unwrap();
 }
 
 /// `p2pshim run --verify full`, as on real GPUs, with verdicts in this folder.
@@ -306,7 +297,7 @@ fn fully(cache: &Path, fault: &str) -> Outcome {
 
 #[test]
 fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     for (fault, expected, lines) in [
         (
             "lost:0>1",
@@ -341,7 +332,7 @@ fn probe_full_makes_missing_verdicts_which_the_program_goes_by() {
 #[test]
 fn check_and_report_of_one_run_do_not_contradict_each_other() {
     let said = |(fault_before, fault): (&str, &str), variable: (&str, &str), arguments: &[&str], program: &str| {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let here = |program: Program| {
             program.env("P2PSIM_ROOT", "/nonexistent").env("XDG_CACHE_HOME", cache.to_string_lossy()).findings_apart()
         };

@@ -139,7 +139,7 @@ fn verbose_command_logs_what_it_does_and_the_library_does_not_mind_its_variable(
 
 #[test]
 fn man_writes_a_page_for_every_command() {
-    let folder = crate::support::scratch("man").join("man1");
+    let folder = crate::support::Scratch::new("man").join("man1");
     let output = p2pshim(&["man", folder.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page =

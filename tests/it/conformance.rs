@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::findings;
 use crate::support::soak::{Draw, flavours, is_all};
-use crate::support::{Outcome, Program, Trace, path, scratch};
+use crate::support::{Outcome, Program, Scratch, Trace, path};
 
 const TABLE: &str = "tests/golden/conformance.tsv";
 
@@ -36,7 +36,7 @@ fn conformance_every_row_as_on_real_gpus_and_its_findings_the_golden_ones() {
     let (rows, text) = findings::all_rows();
     let unmeasured = rows.iter().filter(|(_, answers)| answers[1] == "?").count();
     let all = format!("# {} rows: {} as expected, {unmeasured} differ", rows.len(), rows.len() - unmeasured);
-    let table = scratch("table.tsv");
+    let table = Scratch::new("table.tsv");
     fs::write(&table, text).unwrap();
     let program = |flavour: &str| {
         conformance(flavour, table.to_str().unwrap()).env("P2PSHIM_CAPTURE", "forward").findings_apart()
@@ -71,7 +71,6 @@ fn conformance_every_row_as_on_real_gpus_and_its_findings_the_golden_ones() {
             assert!(said.is_empty(), "{flavour}: {said:#?}");
         }
     }
-    fs::remove_file(table).unwrap();
 }
 
 /// The answers that the shim changes by default, as the program reports them: an asynchronous peer copy on a capturing stream
@@ -106,7 +105,7 @@ fn conformance_captured_copy_differs_as_documented() {
     let text = format!("{head}\n{}\n", rows.join("\n"));
     let captured = captured_copies(&text);
     assert!(captured.len() > 1 && captured.len() < 30 && rows.len() > captured.len(), "{captured:#?}");
-    let table = scratch("table.tsv");
+    let table = Scratch::new("table.tsv");
     fs::write(&table, text).unwrap();
     for flavour in flavours("conformance_captured_copy") {
         let outcome = conformance(flavour, table.to_str().unwrap()).preloaded();
@@ -116,15 +115,12 @@ fn conformance_captured_copy_differs_as_documented() {
         let count = format!("# {rows} rows: {} as expected, {differ} differ", rows - differ);
         assert_eq!(outcome.stdout.lines().last(), Some(count.as_str()));
     }
-    fs::remove_file(table).unwrap();
 }
 
 fn with_row(row: &str) -> Outcome {
-    let table = scratch("table.tsv");
+    let table = Scratch::new("table.tsv");
     fs::write(&table, format!("setup\tcall\tdocumented\tret\tlast\tv\n{row}\n")).unwrap();
-    let outcome = conformance("12", table.to_str().unwrap()).plain();
-    fs::remove_file(table).unwrap();
-    outcome
+    conformance("12", table.to_str().unwrap()).plain()
 }
 
 #[test]
@@ -162,13 +158,12 @@ fn conformance_unmeasured_rows_are_all_implemented() {
 /// A part of a table, measured, is that part with its answers, and the rest of the table is left alone.
 #[test]
 fn conformance_measure_only_prints_those_rows_with_answers() {
-    let table = scratch("table.tsv");
+    let table = Scratch::new("table.tsv");
     let head = "# words\nsetup\tcall\tdocumented\tret\tlast\tv\n";
     let rows = ["(&v,0,1)\t0", "(&v,0,99)\t101", "(NULL,0,1)\t"].map(|row| format!("\tcudaDeviceCanAccessPeer{row}\t"));
     fs::write(&table, format!("{head}{0}?\t?\t?\n{1}?\t?\t?\n{2}?\t?\t?\n", rows[0], rows[1], rows[2])).unwrap();
     let program = Program::case("conformance-12").arg("measure").arg("--times").arg("2").arg("--only").arg("1-2");
     let outcome = program.arg(table.to_str().unwrap()).plain();
-    fs::remove_file(table).unwrap();
     outcome.assert_success();
     assert_eq!(outcome.stdout, format!("{head}{}0\t0\t1\n{}101\t101\t-7\n", rows[0], rows[1]));
 }

@@ -1,25 +1,20 @@
 //! Calls without a record that fail: the report begins with them.
 
-use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Program, command, path, scratch};
+use crate::support::{Program, Scratch, command, json_report, path};
 
 /// Runs a program whose driver fails in this way. Returns the sentences of its report, and the calls without a record that have failed.
 fn reported(fault: &str) -> (Vec<String>, Value) {
-    let folder = scratch("failures");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("failures");
     let program = Program::case("failing").env("P2PSIM_FAULT", fault);
     let plain = program.plain();
     plain.assert_success();
     let traced = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).env("P2PSHIM_VALIDATE", "off");
     traced.preloaded().assert_same_as(&plain, "with a trace");
-    let output = Command::new(command()).arg("report").arg(&folder).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::remove_dir_all(folder).unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json_report(&folder);
     let text = |sentence: &Value| sentence["text"].as_str().unwrap().to_owned();
     (report["verdict"].as_array().unwrap().iter().map(text).collect(), report["failures"].clone())
 }
@@ -72,10 +67,9 @@ fn failure_of_a_capture_is_told_and_calls_that_go_on_failing_are_noted_now_and_t
 fn first_line(options: &[&str], (case, args): (&str, &[&str]), env: &[(&str, &str)]) -> (String, String, String) {
     let mut run = Command::new(command());
     run.args(["run", "--sim", "2", "--log", "off"]).args(options).arg(path("target/c-tests").join(case)).args(args);
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     run.envs(env.iter().copied()).env("XDG_CACHE_HOME", &cache);
     let output = run.output().unwrap();
-    let _ = fs::remove_dir_all(cache);
     let [said, printed] = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
     let first = said.lines().find(|line| !line.starts_with("p2pshim: ")).unwrap_or_default().to_owned();
     (first, said, printed)
@@ -210,11 +204,10 @@ fn data_that_is_wrong_on_every_way_is_the_first_line_and_no_gate_passes() {
 
 #[test]
 fn finding_that_names_the_cause_is_told_also_where_the_log_has_told_it() {
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     let mut run = Command::new(command());
     run.args(["run", "--sim", "2", "--no-check"]).arg(path("target/c-tests/failing")).arg("negative");
     let output = run.env("XDG_CACHE_HOME", &cache).output().unwrap();
-    let _ = fs::remove_dir_all(cache);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("\nP2P-copy-past-allocation names the cause: "), "{said}");
     // The log has told it in full.

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{command, path, scratch};
+use crate::support::{Scratch, command, path};
 
 /// A node: a folder for what it keeps, with programs that are found before those of the machine.
 struct Node {
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 impl Node {
     /// Its `p2pshim` has two simulated GPUs, and notes that it was asked.
     fn new(name: &str) -> Self {
-        let node = Self { folder: scratch(name) };
+        let node = Self { folder: Scratch::new(name) };
         fs::create_dir_all(node.folder.join("bin")).unwrap();
         let tested = "echo x >>\"$STATE/tested\"";
         let doctor = format!("{tested}\nexec {} \"$@\" --sim 2 --quick --timeout 600", command().display());
@@ -45,12 +45,6 @@ impl Node {
 
     fn lines(&self, name: &str) -> usize {
         self.read(name).lines().count()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.folder).unwrap();
     }
 }
 

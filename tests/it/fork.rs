@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::soak::flavours;
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path};
 use p2pshim_trace::{NoteKind, State, Trace};
 
 /// How a child is made that shares the memory of its process.
@@ -103,7 +103,7 @@ fn log_after_a_child_shows_each_call_of_the_process() {
 
 /// How often each function was called from outside, and returned; and how many calls have not.
 fn recorded(program: &Program) -> (BTreeMap<String, usize>, usize) {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let outcome = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     outcome.assert_success();
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -124,7 +124,6 @@ fn recorded(program: &Program) -> (BTreeMap<String, usize>, usize) {
             }
         }
     }
-    fs::remove_dir_all(folder).unwrap();
     (returned, under_way)
 }
 
@@ -158,7 +157,7 @@ fn child_that_ends_inside_a_copy_leaves_the_copies_of_its_process_complete() {
 #[test]
 fn forked_while_another_thread_is_in_the_first_call_the_child_does_not_wait() {
     let program = Program::case("forked_during_start").findings_apart();
-    let folder = scratch("forked_during_start");
+    let folder = Scratch::new("forked_during_start");
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     outcome.assert_success();
     assert_eq!(outcome.stdout, "child: its call has returned\nparent: can access 1\n");

@@ -1,8 +1,6 @@
 //! The log goes to a pipe, FIFO, socket or terminal that nobody reads: `c-tests/cases/full_log.c` on simulated GPUs.
 
-use std::fs;
-
-use crate::support::{Program, scratch};
+use crate::support::{Program, Scratch};
 
 /// The program's words, preloaded, with these variables.
 fn run(kind: &str, what: &str, variables: &[(&str, &str)]) -> String {
@@ -10,12 +8,11 @@ fn run(kind: &str, what: &str, variables: &[(&str, &str)]) -> String {
     for (name, value) in variables {
         program = program.env(name, *value);
     }
-    let fifo = scratch("fifo");
+    let fifo = Scratch::new("fifo");
     if kind == "fifo" {
         program = program.env("P2PSHIM_LOG_FILE", fifo.to_string_lossy());
     }
     let outcome = program.preloaded();
-    let _ = fs::remove_file(fifo);
     outcome.stdout
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::outside::told;
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path};
 
 /// `p2pshim run` with these options, on two simulated GPUs.
 fn run(options: &[&str], program: &[&str]) -> Outcome {
@@ -94,7 +94,7 @@ fn cases(file: &Path) -> [Vec<String>; 2] {
 
 #[test]
 fn junit_has_the_program_and_each_condition() {
-    let file = scratch("junit.xml");
+    let file = Scratch::new("junit.xml");
     let name = file.to_string_lossy();
     let options = ["--access", "app", "--fail-on", "staged,bounce,slow=1", "--junit", &name];
     run(&options, &[&case("never_enables-12")]);
@@ -110,5 +110,4 @@ fn junit_has_the_program_and_each_condition() {
     let outcome = run(&["--fail-on", "staged", "--junit", "/nowhere/x.xml"], &["true"]);
     assert_eq!(outcome.status, "exit status: 125");
     fs::remove_file(program).unwrap();
-    fs::remove_file(file).unwrap();
 }

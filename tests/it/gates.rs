@@ -1,16 +1,15 @@
 //! `p2pshim doctor` where CUDA keeps GPUs apart, and `--try-override`. The gates of made-up machines: cli/src/doctor/described.rs.
 
 use std::fs;
-use std::path::PathBuf;
 
-use crate::support::{Outcome, Program, command, scratch};
+use crate::support::{Outcome, Program, Scratch, command};
 
 /// A machine whose kernel's log can be read.
-struct Machine(PathBuf);
+struct Machine(Scratch);
 
 impl Machine {
     fn new() -> Self {
-        let folder = scratch("gates");
+        let folder = Scratch::new("gates");
         const LOG: &str = "6,1,1,-;booted\n4,2,2,-;DMAR: [DMA Read] Request device [01:00.0] fault addr 1\n";
         fs::create_dir_all(folder.join("dev")).unwrap();
         fs::write(folder.join("dev/kmsg"), LOG).unwrap();
@@ -26,12 +25,6 @@ impl Machine {
 
     fn tries(&self, fault: &str) -> Outcome {
         self.doctor(fault).args(&["--try-override", "--yes"]).plain()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

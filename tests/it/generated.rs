@@ -94,7 +94,7 @@ fn short(item: &str) -> String {
 
 /// Compiles a source, which must give no warning.
 fn compile(source: &str, language: &str, standard: &str, more: &[&str]) {
-    let file = crate::support::scratch("header");
+    let file = crate::support::Scratch::new("header");
     fs::write(&file, source).unwrap();
     let output = Command::new("gcc")
         .args(["-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
@@ -104,7 +104,6 @@ fn compile(source: &str, language: &str, standard: &str, more: &[&str]) {
         .arg(&file)
         .output()
         .unwrap();
-    fs::remove_file(&file).unwrap();
     assert!(output.status.success(), "{standard} {more:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

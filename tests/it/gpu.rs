@@ -4,12 +4,11 @@
 //! And why `p2pshim doctor` does not use cudarc: docs/dev/decisions/cudarc.md.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::support::{Outcome, Program, doctor, path, say, scratch};
+use crate::support::{Outcome, Program, Scratch, doctor, path, say};
 use cudarc::driver::sys::{self, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult};
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
@@ -208,9 +207,8 @@ fn copies_by_cudarc_on_a_path_that_loses_data_stay_right() {
 }
 
 /// A folder with `libcuda.so.1` and `libcuda.so` of that source; of nothing, files that are no libraries.
-fn drivers(names: &[&str], source: &str) -> PathBuf {
-    let folder = scratch("driver");
-    fs::create_dir(&folder).unwrap();
+fn drivers(names: &[&str], source: &str) -> Scratch {
+    let folder = Scratch::folder("driver");
     for name in names {
         fs::write(folder.join(name), "").unwrap();
         if !source.is_empty() {
@@ -241,7 +239,6 @@ fn driver_that_is_none_or_old_doctor_says_so_and_cudarc_panics() {
         let cudarc = on(program("start"));
         assert_eq!(cudarc.status, "exit status: 101", "{RECONSIDER}");
         assert!(cudarc.stderr.contains(cudarc_says), "{}", cudarc.stderr);
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -255,7 +252,6 @@ fn stub_of_the_toolkit_in_the_library_path_is_no_driver_for_the_doctor_and_one_f
     doctor.env("LD_LIBRARY_PATH", &path).plain().assert_success();
     let cudarc = program("start").env("LD_LIBRARY_PATH", &path).plain();
     assert!(cudarc.stderr.contains("CUDA_ERROR_STUB_LIBRARY"), "{RECONSIDER} {}", cudarc.stderr);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

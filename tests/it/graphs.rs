@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::support::findings::Finding;
 use crate::support::soak::{Draw, flavours, is_all, stride};
-use crate::support::{Outcome, Program, command, scratch};
+use crate::support::{Outcome, Program, Scratch, command};
 use p2pshim_trace::{Path as Taken, Trace};
 
 const MIB: u64 = 1 << 20;
@@ -24,11 +24,9 @@ fn program(flavour: &str, what: &str) -> Program {
 
 /// The copies in a program's trace: by source, destination and path how many there were, and of how many bytes.
 fn copied(program: Program) -> BTreeMap<(u8, u8, String), (u64, u64)> {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     program.findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
-    let sums = copied_in(&fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path());
-    fs::remove_dir_all(&folder).unwrap();
-    sums
+    copied_in(&fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path())
 }
 
 /// The copies in a trace that is there.
@@ -235,7 +233,7 @@ fn batches_are_seen_with_both_signatures_and_only_what_goes_between_devices_coun
 #[test]
 fn report_counts_the_copies_of_launches_and_batches() {
     for (what, calls, total) in [("captured", "cudaGraphLaunch", 3 * MIB), ("batch", "cudaMemcpyBatchAsync", 6 * MIB)] {
-        let folder = scratch("traces");
+        let folder = Scratch::new("traces");
         let program = program("12", what).findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
         program.preloaded().assert_success();
         let report = |option: &str| {
@@ -255,7 +253,6 @@ fn report_counts_the_copies_of_launches_and_batches() {
         assert_eq!(sum, total, "{what}: {csv}");
         let lines = report("--calls");
         assert!(lines.contains(calls) && lines.contains(" 0>1 direct"), "{what}: {lines}");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }
 

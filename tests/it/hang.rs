@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{command, hang as patience, path, say, scratch};
+use crate::support::{Scratch, command, hang as patience, path, say};
 
 /// A job of ranks under `p2pshim run`, each `hanging-12 WHAT`; all continue when it is dropped.
 struct Job {
-    folder: PathBuf,
+    folder: Scratch,
     traces: PathBuf,
     run: Child,
 }
@@ -32,7 +32,7 @@ impl Job {
     }
 
     fn by(script: &str, program: &[&str], what: &str, ranks: usize, size: usize) -> Self {
-        let folder = scratch("hang");
+        let folder = Scratch::new("hang");
         let traces = folder.join("traces");
         let mut run = Command::new(command());
         run.args(["run", "--no-report", "--no-check", "--trace"]).arg(&traces).args(["sh", "-c", script, "sh"]);
@@ -67,7 +67,6 @@ impl Drop for Job {
     fn drop(&mut self) {
         fs::write(self.folder.join("go"), "").unwrap();
         self.run.wait().unwrap();
-        fs::remove_dir_all(&self.folder).unwrap();
     }
 }
 
@@ -192,8 +191,7 @@ fn ranks_that_were_killed_stopped_or_never_came_are_named() {
 
 #[test]
 fn check_that_waits_for_a_pair_is_said() {
-    let cache = scratch("cache");
-    fs::create_dir_all(&cache).unwrap();
+    let cache = Scratch::folder("cache");
     let mut run = Command::new(command());
     run.args(["run", "--sim", "2", "true"]).env("P2PSIM_FAULT", "hang:0>1").env("XDG_CACHE_HOME", &cache);
     let mut run = run.stderr(Stdio::null()).spawn().unwrap();
@@ -213,7 +211,6 @@ fn check_that_waits_for_a_pair_is_said() {
     let begin = format!("p2pshim: process {} checks the GPUs before its program starts", run.id());
     assert!(said.starts_with(&begin) && said.contains(" testing 0>1 (copies) for "), "{said}");
     assert!(said.contains("; a pair that makes no progress is given up after 5 s"), "{said}");
-    fs::remove_dir_all(cache).unwrap();
 }
 
 #[test]
@@ -340,8 +337,7 @@ else:
     cuda.cudaLaunchHostFunc(None, wait, None)
     cuda.cudaStreamSynchronize(None)  # hangs
 ";
-    let folder = scratch("script");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("script");
     let script = folder.join("train.py");
     fs::write(&script, SCRIPT).unwrap();
     let number = |what: &str| SCRIPT.lines().position(|line| line.ends_with(what)).unwrap() + 1;
@@ -364,7 +360,6 @@ else:
         assert!(lines[0].contains("The kernel does not let this user read where its Python is"), "{lines:#?}");
     }
     drop(job);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -380,8 +375,7 @@ for _ in range(3):
 cuda.cudaLaunchHostFunc(None, wait, None)
 cuda.cudaStreamSynchronize(None)
 ";
-    let folder = scratch("script");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("script");
     let script = folder.join("train.py");
     fs::write(&script, SCRIPT).unwrap();
     let python = std::env::var("P2PSHIM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -393,5 +387,4 @@ cuda.cudaStreamSynchronize(None)
         "{lines:#?}"
     );
     drop(job);
-    fs::remove_dir_all(folder).unwrap();
 }

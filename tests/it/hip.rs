@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::soak::{Draw, flavours, is_all, seeds};
-use crate::support::{Outcome, Program, Trace, command, path, scratch};
+use crate::support::{Outcome, Program, Scratch, Trace, command, path};
 
 /// Names and values.
 type Variables<'a> = &'a [(&'a str, &'a str)];
@@ -95,10 +95,9 @@ fn batches_count_what_goes_between_devices() {
     assert_eq!(line("0 > 1"), ["0", ">", "1", "27", "18.1", "MB", "0", "0", "B"]);
     assert_eq!(line("1 > 0"), ["1", ">", "0", "6", "1.6", "MB", "0", "0", "B"]);
     assert_eq!(line("hipMemcpyBatchAsync "), ["hipMemcpyBatchAsync", "3", "0"], "the one inside a device is passed on");
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     case("hip_regular", "7").env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_success();
     let report = Command::new(command()).args(["report", "--csv"]).arg(&folder).output().unwrap();
-    fs::remove_dir_all(folder).unwrap();
     let csv = String::from_utf8(report.stdout).unwrap();
     let mut rows = csv.lines().map(|row| row.split(',').collect::<Vec<_>>());
     let header = rows.next().unwrap();
@@ -263,7 +262,7 @@ fn conformance_every_row_the_same_preloaded_or_as_is_set() {
     for release in releases() {
         let plain = conformance(release).plain();
         assert!(plain.stdout.lines().count() > 120, "{}", plain.stdout);
-        let folder = scratch("traces");
+        let folder = Scratch::new("traces");
         let (traced, trace) = conformance(release).env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
         traced.assert_same_as(&plain, "preloaded with a trace");
         assert!(trace.calls.len() > 100);

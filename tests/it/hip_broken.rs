@@ -4,7 +4,7 @@
 use std::fs;
 use std::thread;
 
-use crate::support::{Outcome, Program, command, path, scratch, virtual_machine};
+use crate::support::{Outcome, Program, Scratch, command, path, virtual_machine};
 
 const RELEASES: [&str; 3] = ["5", "6", "7"];
 /// Each is found by a quick verification, whatever becomes of copies that HIP stages.
@@ -211,7 +211,7 @@ fn assert_late(release: &str, fault: &str) {
 #[test]
 fn verdict_is_kept_and_counts_in_the_next_process() {
     for (fault, is_right) in [("", true), ("drop:0-1", false)] {
-        let cache = scratch("cache");
+        let cache = Scratch::new("cache");
         let here = |fault: &str| {
             let program = program("7", "enables", fault).env("XDG_CACHE_HOME", cache.to_string_lossy());
             program.env("P2PSIM_ROOT", "/nonexistent").env("P2PSHIM_LOG", "info")
@@ -234,20 +234,19 @@ fn verdict_is_kept_and_counts_in_the_next_process() {
         }
         fs::remove_dir_all(cache).unwrap();
     }
-    let cache = scratch("cache");
+    let cache = Scratch::new("cache");
     for (fault, is_refused) in [("drop:0-1", true), ("", false), ("drop:0-1", true)] {
         let program = program("7", "enables", fault).env("XDG_CACHE_HOME", cache.to_string_lossy());
         let outcome = program.env("P2PSHIM_LOG", "info").preloaded();
         assert_eq!(said(&outcome).iter().any(|line| line.contains("data does not arrive")), is_refused, "{outcome:#?}");
     }
-    fs::remove_dir_all(cache).unwrap();
 }
 
 /// A copy that hangs would hang a program that makes none. A link that does atomic operations itself is no such risk, as the simulated
 /// ones are: without that they are.
 #[test]
 fn where_a_copy_may_hang_the_program_gets_what_it_asks_for() {
-    let machine = scratch("machine");
+    let machine = Scratch::new("machine");
     virtual_machine(&machine);
     for (fault, is_refused) in [("drop:0-1,code:hipDeviceGetP2PAttribute:1@1", false), ("drop:0-1", true)] {
         let program = Program::case("hip_guide-7").findings_apart().env("P2PSIM_ROOT", machine.to_string_lossy());
@@ -260,7 +259,6 @@ fn where_a_copy_may_hang_the_program_gets_what_it_asks_for() {
         };
         assert!(line.contains(expected), "{fault}: {line}");
     }
-    fs::remove_dir_all(machine).unwrap();
 }
 
 /// No option of p2pshim would change the path of HIP's copies.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use crate::support::soak::seeds;
-use crate::support::{Outcome, Program, path, scratch};
+use crate::support::{Outcome, Program, Scratch, path};
 
 /// Majors of the releases, in the order of the table's columns.
 const RELEASES: [&str; 3] = ["5", "6", "7"];
@@ -262,14 +262,12 @@ fn random_sequences_with_faults_go_wrong() {
 /// From 7.0 on success leaves the last error alone; programs that were built for 6 notice.
 #[test]
 fn last_error_of_7_is_not_that_of_6() {
-    let folder = scratch("other-release");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("other-release");
     symlink(path("target/sim/lib/libamdhip64.so.7"), folder.join("libamdhip64.so.6")).unwrap();
     let program = case("hip_random_sequences", "6").arg("0").arg("40").env("P2PSIM_DEVICES", "4");
     // The simulated library lacks no version node that the program asks for, so that the linker has nothing to say.
     let stdout = plain(&program.env("LD_PRELOAD", folder.join("libamdhip64.so.6").to_string_lossy())).stdout;
     assert!(stdout.lines().any(|line| line.ends_with(" LAST")), "{stdout}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 // ---- exports ----

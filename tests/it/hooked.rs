@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Outcome, Program, path, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, path, scratch, shim};
 
 const WRAPPERS: [&str; 2] = ["libwraps_driver.so", "libwraps_driver_symbolic.so"];
 
@@ -131,8 +131,7 @@ fn wrapper_of_the_driver_linked_in_either_order_same_output_and_sees_the_same_ca
 
 /// Runs the program where /etc/ld.so.preload names these libraries: /etc is a folder of the test's own, seen by nobody else.
 fn in_ld_so_preload(program: &Path, libraries: &[&Path]) -> Outcome {
-    let etc = scratch("etc");
-    fs::create_dir_all(&etc).unwrap();
+    let etc = Scratch::folder("etc");
     fs::copy("/etc/ld.so.cache", etc.join("ld.so.cache")).unwrap();
     let script = format!(
         "mount --bind {0} /etc && mv /etc/preload /etc/ld.so.preload && exec {1}",

@@ -13,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Program, browser, path, say, scratch};
+use crate::support::{Program, Scratch, browser, path, say};
 
 /// Runs tests/html/check.py. Its output is shown if the test fails.
 fn check(arguments: &[&str]) -> bool {
@@ -34,7 +34,7 @@ fn make_pages(folder: &Path) {
 
 /// Puts what `p2pshim report` makes of a program's trace into the folder: `real.json`, the text, and the page.
 fn report_of_a_program(folder: &Path) {
-    let traces = scratch("traces");
+    let traces = Scratch::new("traces");
     let program = Program::case("multithreaded-12").env("P2PSHIM_ACCESS", "app").env("P2PSHIM_LOG", "off");
     program.env("P2PSHIM_TRACE", traces.to_string_lossy()).preloaded().assert_success();
     let (json, page) = (folder.join("real.json"), folder.join("real.html"));
@@ -42,7 +42,6 @@ fn report_of_a_program(folder: &Path) {
     report.arg("report").arg(&traces).arg("--json=".to_owned() + json.to_str().unwrap()).arg("--html").arg(page);
     report.arg("-o").arg(folder.join("real.txt")).arg("--format").arg("text").env_remove("COLUMNS");
     assert!(report.status().unwrap().success());
-    fs::remove_dir_all(traces).unwrap();
 }
 
 #[test]
@@ -56,8 +55,7 @@ fn page_in_a_browser_shows_what_the_samples_hold() {
         Ok(browser) => browser,
         Err(why) => return say(&format!("skipped: page_in_a_browser_shows_what_the_samples_hold: {why}")),
     };
-    let folder = scratch("html");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("html");
     let name = folder.to_str().unwrap();
     assert!(check(&["samples", name]));
     make_pages(&folder);
@@ -65,6 +63,5 @@ fn page_in_a_browser_shows_what_the_samples_hold() {
     // `P2PSHIM_PICTURES=FOLDER` keeps pictures of the pages, such as those of docs/images/.
     let pictures = std::env::var("P2PSHIM_PICTURES").ok();
     let right = check(&[&["pages", name, &browser], pictures.as_deref().as_slice()].concat());
-    fs::remove_dir_all(&folder).unwrap();
     assert!(right, "a check failed");
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{command, path, scratch, shim};
+use crate::support::{Scratch, command, path, shim};
 
 /// Copies of each form and of many sizes, each verified by the program; threads that copy.
 const PROGRAMS: [&str; 2] = ["four_copies_sizes-12", "multithreaded-12"];
@@ -90,8 +90,7 @@ fn documented(row: &str) -> Vec<String> {
 
 #[test]
 fn no_system_call_is_made_but_those_documented() {
-    let folder = scratch("system-calls");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("system-calls");
     let [log, traces] = ["log", "traces"].map(|name| folder.join(name).to_str().unwrap().to_owned());
     let library = shim().to_str().unwrap().to_owned();
     let preload = ("LD_PRELOAD", library.as_str());
@@ -114,7 +113,6 @@ fn no_system_call_is_made_but_those_documented() {
         }
     }
     assert!(Path::new(&log).exists() && fs::read_dir(&traces).unwrap().count() > 0, "nothing was written");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -181,8 +179,7 @@ fn least(name: &str, resource: u32, most: u64, step: u64) -> u64 {
 #[test]
 fn program_that_just_runs_under_a_limit_runs_with_the_library() {
     const MIB: u64 = 1 << 20;
-    let folder = scratch("limits");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("limits");
     let library = shim().to_str().unwrap().to_owned();
     let traces = folder.join("traces").to_str().unwrap().to_owned();
     let name = PROGRAMS[0];
@@ -215,5 +212,4 @@ fn program_that_just_runs_under_a_limit_runs_with_the_library() {
         let seen = limited(name, &variables, libc::RLIMIT_AS, addresses + 3 * less * MIB);
         assert!(matches!(seen.status.code(), Some(0 | 1)), "{seen:?}");
     }
-    fs::remove_dir_all(folder).unwrap();
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::support::legacy::VERSIONS;
-use crate::support::{Outcome, Program, path, say, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, path, say, shim};
 
 /// Versions whose runtimes by NVIDIA were measured.
 const MEASURED: [&str; 4] = ["9.0", "10.0", "10.1", "10.2"];
@@ -109,7 +109,7 @@ fn legacy_simulated_runtimes_return_what_nvidias_do_on_one_gpu() {
 #[test]
 fn legacy_trace_log_and_report_have_number_and_name() {
     for (version, number) in [("9.0", " (50)"), ("10.0", " (50)"), ("10.1", "")] {
-        let folder = scratch(&format!("legacy-{version}"));
+        let folder = Scratch::new(&format!("legacy-{version}"));
         let row = golden(version);
         let row = row.lines().position(|line| line.starts_with("ENABLE\tcudaDeviceEnablePeerAccess")).unwrap();
         let program = Program::case(&format!("legacy-{version}")).arg(row.to_string()).findings_apart();
@@ -127,7 +127,6 @@ fn legacy_trace_log_and_report_have_number_and_name() {
         let (json, words) = (report(&["--json"]), format!("\"code\":{code},\"numbering\":\"{numbering}\""));
         assert!(json.contains(&words), "no {words}: {json}");
         assert!(report(&[]).contains(&format!("cudaErrorPeerAccessAlreadyEnabled ({code})")), "{}", report(&[]));
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -175,8 +174,7 @@ fn old_driver_forms_are_forwarded() {
 /// files are written. All else is as it is for its user.
 #[test]
 fn program_with_another_users_rights_writes_no_files() {
-    let folder = scratch("rights");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("rights");
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let (trace, log) = (folder.join("trace"), folder.join("log"));
     let programs = ["legacy-with_shim", "legacy-old_linker"].map(|name| {
@@ -221,7 +219,6 @@ fn program_with_another_users_rights_writes_no_files() {
         let said: Vec<bool> = others.shim.iter().map(|line| line.contains("P2PSHIM variables are ignored")).collect();
         assert_eq!(said, vec![true; usize::from(preload.is_empty())], "{:#?}", others.shim);
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// In strict mode a call is refused with what is documented, in the runtime's own numbers: the driver's function returns it.

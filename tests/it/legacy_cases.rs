@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::support::legacy::VERSIONS;
 use crate::support::sequences::Sequences;
 use crate::support::soak::{Draw, is_all};
-use crate::support::{Outcome, Program, Trace, path, scratch};
+use crate::support::{Outcome, Program, Scratch, Trace, path};
 
 type Variables = &'static [(&'static str, &'static str)];
 
@@ -155,7 +155,7 @@ fn same_preloaded(program: &Program) -> Same {
         preloaded.assert_same_as(&plain, "preloaded");
         assert!(is_quiet(&preloaded), "{preloaded:#?}");
     }
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let (traced, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
     traced.assert_same_as(&plain, "preloaded with a trace");
     assert!(is_quiet(&traced), "{traced:#?}");

@@ -6,7 +6,7 @@ use crate::conformance::assert_calls;
 use crate::findings;
 use crate::support::legacy::{Rows, rows};
 use crate::support::soak::{Draw, is_all};
-use crate::support::{Program, scratch};
+use crate::support::{Program, Scratch};
 
 /// Why a version does not have all rows of conformance.tsv and of conformance-regular.tsv.
 type Reasons<'a> = [&'a [&'a str]; 2];
@@ -57,7 +57,7 @@ fn table_of(version: &str, reasons: Reasons) -> (String, usize) {
 fn legacy_conformance_every_row_with_the_codes_of_then_and_the_findings_of_now() {
     for (version, reasons) in drawn() {
         let (text, count) = table_of(version, reasons);
-        let table = scratch("table.tsv");
+        let table = Scratch::new("table.tsv");
         fs::write(&table, &text).unwrap();
         let program = Program::case(&format!("conformance-{version}")).arg("--jobs").arg("4").arg("--announce");
         let program = program.arg("--allow-crash-rows-error").arg(table.to_string_lossy());
@@ -73,6 +73,5 @@ fn legacy_conformance_every_row_with_the_codes_of_then_and_the_findings_of_now()
         if is_all() {
             assert_eq!(traced.stdout, program.plain().stdout, "preloaded (left) and plain (right)");
         }
-        fs::remove_file(table).unwrap();
     }
 }

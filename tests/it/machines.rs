@@ -1,16 +1,13 @@
 //! `p2pshim doctor` of a machine whose files are made here. Its words for each kind: cli/src/doctor/machines.rs.
 
-use std::fs;
-
-use crate::support::{Program, command, doctor, scratch, virtual_machine};
+use crate::support::{Program, Scratch, command, doctor, virtual_machine};
 
 #[test]
 fn issue_names_the_cause_on_this_machine() {
-    let machine = scratch("machine");
+    let machine = Scratch::new("machine");
     virtual_machine(&machine);
     let program = doctor().args(&["--sim", "2", "--quick", "--issue"]).env("P2PSIM_ROOT", machine.to_string_lossy());
     let outcome = program.env("P2PSIM_FAULT", "drop:0-1").plain();
-    fs::remove_dir_all(machine).unwrap();
     let text = &outcome.stdout;
     assert_eq!(outcome.status, "exit status: 1", "{text}");
     for said in [": unsafe\n\nUNSAFE. ", "0>1      wrong", "this is a virtual machine (QEMU)"] {
@@ -29,26 +26,24 @@ fn issue_without_a_driver_says_that_nothing_was_tested() {
 
 #[test]
 fn issue_leaves_out_the_uuid_of_a_cluster() {
-    let machine = scratch("machine");
+    let machine = Scratch::new("machine");
     virtual_machine(&machine);
-    let (program, folder) = with_nvml("cluster");
+    let (program, _folder) = with_nvml("cluster");
     let outcome = program.arg("--issue").env("P2PSIM_ROOT", machine.to_string_lossy()).plain();
-    [folder, machine].into_iter().for_each(|folder| fs::remove_dir_all(folder).unwrap());
     let text = &outcome.stdout;
     assert!(text.contains(", cluster (UUID)") && !text.contains("3f3f"), "{text}");
 }
 
 /// NVML of simulated GPUs needs a folder, and says what the words tell it to.
-fn with_nvml(words: &str) -> (Program, std::path::PathBuf) {
-    let folder = scratch("nvml");
-    fs::create_dir(&folder).unwrap();
+fn with_nvml(words: &str) -> (Program, Scratch) {
+    let folder = Scratch::folder("nvml");
     let program = doctor().args(&["--sim", "2", "--quick"]).env("P2PSIM_NVLINK", folder.to_string_lossy());
     (program.env("P2PSIM_NVML", words), folder)
 }
 
 #[test]
 fn fabric_is_named_first_also_where_cuda_does_not_start() {
-    let (program, folder) = with_nvml("fabric");
+    let (program, _folder) = with_nvml("fabric");
     let outcome = program.env("P2PSIM_FAULT", "code:cuInit:802@1").plain();
     let first: Vec<&str> = outcome.stdout.lines().take(2).collect();
     assert!(
@@ -56,16 +51,14 @@ fn fabric_is_named_first_also_where_cuda_does_not_start() {
         "{first:?}"
     );
     assert_eq!(outcome.status, "exit status: 3");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn hints_are_in_the_json_and_change_no_status() {
     let told = |words: &str| {
-        let (program, folder) = with_nvml(words);
+        let (program, _folder) = with_nvml(words);
         let outcome = program.arg("--json").plain();
         outcome.assert_success();
-        fs::remove_dir_all(folder).unwrap();
         outcome.stdout
     };
     let well = told("");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::{Outcome, Program, command, hang, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, hang, path};
 
 fn case(name: &str) -> String {
     path("target/c-tests").join(name).to_string_lossy().into_owned()
@@ -17,15 +17,9 @@ fn p2pshim(temporary: &std::path::Path, arguments: &[&str]) -> Program {
     Program::new(command()).env("TMPDIR", temporary.to_string_lossy()).args(arguments)
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = scratch(name);
-    fs::create_dir(&folder).unwrap();
-    folder
-}
-
 /// `p2pshim run` on two simulated GPUs, with a report.
 fn run(arguments: &[&str]) -> Outcome {
-    let temporary = folder("temporary");
+    let temporary = Scratch::folder("temporary");
     let outcome = p2pshim(&temporary, &["run", "--no-check", "--sim", "2"]).args(arguments).plain();
     // Fails if anything is left.
     fs::remove_dir(temporary).unwrap();
@@ -94,7 +88,7 @@ fn run_without_a_place_for_the_report_runs_the_program() {
 
 #[test]
 fn run_report_goes_to_a_file_in_the_form_asked_for() {
-    let place = folder("report");
+    let place = Scratch::folder("report");
     let file = place.join("out").to_string_lossy().into_owned();
     for (format, beginning) in
         [("text", "4.2 MB of "), ("json", "{\"version\""), ("csv", "src_host,"), ("html", "<!doctype")]
@@ -128,7 +122,6 @@ fn run_report_goes_to_a_file_in_the_form_asked_for() {
     let outcome = run(&["-o", "report.pdf", "echo", "ran"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 2", ""), "it is said before");
     assert!(outcome.shim[0].contains("-o report.pdf: the suffix is the name of no form"), "{:?}", outcome.shim);
-    fs::remove_dir_all(place).unwrap();
     let outcome = run(&["-o", "/proc/none/out", "echo", "ran"]);
     assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""), "it is said before");
     assert!(outcome.shim[0].contains("/proc/none/out cannot be written"), "{:?}", outcome.shim);
@@ -140,7 +133,7 @@ fn run_quiet_says_nothing_unless_something_is_wrong() {
     outcome.assert_success();
     assert_eq!((outcome.stderr.as_str(), outcome.shim.as_slice()), ("", &[][..]));
     assert_eq!(run(&["-q", "true"]).shim, [""; 0]);
-    let temporary = folder("temporary");
+    let temporary = Scratch::folder("temporary");
     let faulty = p2pshim(&temporary, &["run", "--no-check", "--sim", "2", "-q", &case("never_enables-12")])
         .env("P2PSIM_FAULT", "drop:0>1");
     let outcome = faulty.plain();
@@ -176,7 +169,7 @@ fn run_last_line_says_how_to_see_more() {
         "{:?}",
         run(&[&case]).lines
     );
-    let kept = scratch("it's kept");
+    let kept = Scratch::new("it's kept");
     let said = last(&run(&["--trace", &kept.to_string_lossy(), &case]));
     let shown = said.strip_prefix("More: ").unwrap().split(" (").next().unwrap();
     let script = format!("\"$(dirname \"$0\")\"/{shown} >/dev/null");
@@ -194,7 +187,7 @@ fn run_summary_without_a_value_is_on_and_the_program_runs() {
 /// A child that is still there when the run has ended, and begins to call CUDA only then.
 #[test]
 fn run_leaves_nothing_behind_for_a_daemon() {
-    let temporary = folder("temporary");
+    let temporary = Scratch::folder("temporary");
     let script = "{ while [ -e \"$P2PSHIM_TRACE\" ]; do sleep 0.1; done; \"$0\"; echo done >\"$TMPDIR-done\"; } \
                   >/dev/null 2>&1 & \"$0\" >/dev/null";
     let outcome =
@@ -212,7 +205,7 @@ fn run_leaves_nothing_behind_for_a_daemon() {
 
 #[test]
 fn run_that_was_killed_is_cleaned_up_by_the_next() {
-    let temporary = folder("temporary");
+    let temporary = Scratch::folder("temporary");
     let kill = p2pshim(&temporary, &["run", "sh", "-c", "kill -KILL $PPID"]).plain();
     assert_eq!(kill.status, "signal: 9 (SIGKILL)");
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 1, "nobody could remove it");
@@ -222,14 +215,13 @@ fn run_that_was_killed_is_cleaned_up_by_the_next() {
 
 #[test]
 fn name_of_a_program_forges_no_line_and_no_colour() {
-    let place = folder("names");
+    let place = Scratch::folder("names");
     let program = place.join("app\x1b[31m\np2pshim 00:00:00 warn: forged");
     fs::copy(case("guide_sample-12"), &program).unwrap();
     let outcome = run(&["--log", "trace", &program.to_string_lossy()]);
     outcome.assert_success();
     assert!(outcome.lines.iter().any(|line| line.contains(" at app\\x1b[31m\\np2pshim ")), "{:?}", outcome.lines);
     assert!(outcome.lines.iter().all(|line| !line.contains('\x1b') && !line.starts_with("p2pshim 00:00:00 warn")));
-    fs::remove_dir_all(place).unwrap();
 }
 
 #[test]
@@ -254,7 +246,7 @@ fn calls_that_enable_access_show_the_current_device() {
 fn run_of_many_processes_says_a_warning_once() {
     let each = format!("{} >/dev/null", case("guide_sample-12"));
     let job = [each.as_str(); 8].join(" & ") + "; wait";
-    let temporary = folder("temporary");
+    let temporary = Scratch::folder("temporary");
     let program = p2pshim(&temporary, &["run", "--no-check", "--sim", "2", "--no-report", "sh", "-c", &job]);
     let outcome = program.env("P2PSHIM_LOGFILE", "x").env("P2PSIM_FAULT", "drop:0>1").plain();
     outcome.assert_success();
@@ -277,7 +269,7 @@ fn long_values_are_not_shown_in_full() {
 
 #[test]
 fn program_for_musl_runs_without_us_and_that_is_said() {
-    let place = folder("musl");
+    let place = Scratch::folder("musl");
     let [linker, source, program] = ["ld-musl-x86_64.so.1", "musl.c", "musl"].map(|name| place.join(name));
     // The linker is glibc's in truth, so that the program can run.
     std::os::unix::fs::symlink("/lib64/ld-linux-x86-64.so.2", &linker).unwrap();
@@ -290,5 +282,4 @@ fn program_for_musl_runs_without_us_and_that_is_said() {
     for part in ["is a program for musl: p2pshim needs glibc", "no report: "] {
         assert!(outcome.shim.iter().any(|line| line.contains(part)), "{part}: {:?}", outcome.shim);
     }
-    fs::remove_dir_all(place).unwrap();
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::soak::is_all;
-use crate::support::{Outcome, Program, command, path, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, command, path, scratch, shim};
 
 /// Programs that allocate before CUDA, in threads, at exit and in a forked child.
 const CASES: [&str; 5] =
@@ -255,7 +255,7 @@ fn under_valgrind(case: &str, arguments: &[&str]) -> Program {
 
 /// Runs a program with a trace in a file, which must have each call.
 fn recorded(program: &Program, preload: &[&Path]) -> Outcome {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let (outcome, trace) = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced_with(preload);
     assert!(!trace.calls.is_empty(), "no call was seen");
     trace.assert_recorded_in(&folder);
@@ -308,7 +308,7 @@ fn strace_same_output() {
         let strace = set.iter().fold(strace, |strace, set| strace.arg("-E").arg(set));
         strace.arg(path("target/c-tests/guide_sample-12").to_str().unwrap())
     };
-    let log = scratch("strace");
+    let log = Scratch::new("strace");
     let plain = under(&log, &[]).plain();
     if plain.status != "exit status: 0" {
         return crate::support::say(&format!("skipped: strace may not trace here: {}", plain.stderr));

@@ -12,7 +12,7 @@ fn unharmed(program: &Program) {
     logging.assert_same_as(&plain, "preloaded and logging");
     logging.assert_silent();
 
-    let file = crate::support::scratch("log");
+    let file = crate::support::Scratch::new("log");
     let to_file =
         program.clone().env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_str().unwrap()).preloaded();
     to_file.assert_same_as(&plain, "preloaded and logging to a file");

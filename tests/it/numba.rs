@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::soak::soak;
-use crate::support::{Outcome, Program, command, path, say, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path, say};
 
 /// Modules with memory, streams, events, contexts, several devices and IPC.
 const MODULES: [&str; 13] = [
@@ -62,8 +62,7 @@ fn tests_of_numba_end_as_on_gpus_plain_preloaded_and_run() {
         return say(&format!("skipped: c-tests/numba.txt has no packages for {}", version.trim()));
     }
     // One of the packages is found by a `.pth` file.
-    let folder = scratch("numba");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("numba");
     let packages = path("target/numba");
     fs::write(folder.join("sitecustomize.py"), format!("import site\nsite.addsitedir({packages:?})\n")).unwrap();
     let modules = MODULES.iter().chain(LONG.iter().filter(|_| soak().is_some()));
@@ -85,5 +84,4 @@ fn tests_of_numba_end_as_on_gpus_plain_preloaded_and_run() {
     }
     assert_eq!(ends(&python.preloaded()), expected);
     assert_eq!(ends(&run.plain()), expected);
-    fs::remove_dir_all(folder).unwrap();
 }

@@ -1,10 +1,10 @@
 //! NVLink's traffic by `p2pshim run` and `p2pshim report`, with the simulated NVML.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{Outcome, Program, command, doctor, hang, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, doctor, hang, path};
 
 /// Copies so many times 64 MiB from GPU 0 to GPU 1, counts so many bytes more as a kernel's, and stays until it was seen.
 const PROGRAM: &str = "\
@@ -31,13 +31,13 @@ time.sleep(seconds)
 
 /// A folder that the simulated NVML reads, and one for traces.
 struct Place {
-    nvml: PathBuf,
-    traces: PathBuf,
+    nvml: Scratch,
+    traces: Scratch,
 }
 
 impl Place {
     fn new() -> Place {
-        let place = Place { nvml: scratch("nvml"), traces: scratch("traces") };
+        let place = Place { nvml: Scratch::new("nvml"), traces: Scratch::new("traces") };
         fs::create_dir_all(place.nvml.join("processes")).unwrap();
         place
     }
@@ -67,13 +67,6 @@ impl Place {
     fn readings(&self) -> usize {
         let files = fs::read_dir(&self.traces).into_iter().flatten();
         files.filter(|file| file.as_ref().unwrap().path().to_string_lossy().ends_with(".nvlink.json")).count()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.nvml);
-        let _ = fs::remove_dir_all(&self.traces);
     }
 }
 

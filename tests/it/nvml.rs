@@ -3,16 +3,14 @@
 use std::fs;
 
 use crate::support::sequences::Variables;
-use crate::support::{Program, doctor, scratch};
+use crate::support::{Program, Scratch, doctor};
 
 /// NVML's answers about both directions between two devices, to a program that sees them by CUDA, uses them, or does not.
 fn nvml_status(seen: &str, env: Variables) -> (Vec<String>, String) {
-    let nvlink = scratch("nvlink");
-    fs::create_dir(&nvlink).unwrap();
+    let nvlink = Scratch::folder("nvlink");
     let program = Program::case("nvml_status").arg(seen).env("P2PSIM_NVLINK", nvlink.to_string_lossy());
     let outcome = env.iter().fold(program, |program, (name, value)| program.env(name, *value)).preloaded();
     outcome.assert_success();
-    fs::remove_dir_all(nvlink).unwrap();
     let said: Vec<_> = outcome.said_on_any_machine().into_iter().cloned().collect();
     (outcome.stdout.lines().map(str::to_owned).collect(), said.join("\n"))
 }
@@ -49,7 +47,7 @@ fn nvml_says_that_a_broken_path_is_none() {
     let is_hidden = |status: &[String]| status == ["0>1: 5 5 0 5", "1>0: 5 5 0 5"];
     let (status, said) = nvml_status("used", &broken);
     assert!(is_hidden(&status) && said.contains("data does not arrive"), "verified when asked: {status:?} {said}");
-    let (cache, machine) = (scratch("cache"), scratch("machine"));
+    let (cache, machine) = (Scratch::new("cache"), Scratch::new("machine"));
     let (cache_home, root) = (cache.to_string_lossy(), machine.to_string_lossy());
     let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "drop:0>1");
     doctor.env("XDG_CACHE_HOME", &*cache_home).env("P2PSIM_ROOT", &*root).plain();

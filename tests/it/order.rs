@@ -8,22 +8,18 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::soak::{seeds, soak};
-use crate::support::{Program, command, path, scratch};
+use crate::support::{Program, Scratch, command, json_report, path};
 
 /// Runs a program that checks its order, with the same outcome as without. Returns its report.
 fn report_of(program: &Program) -> Value {
-    let folder = scratch("order");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("order");
     let traced = program
         .clone()
         .env("P2PSHIM_TRACE", folder.to_string_lossy())
         .env("P2PSHIM_ORDER", "on")
         .env("P2PSHIM_LOG", "off");
     traced.preloaded();
-    let output = Command::new(command()).arg("report").arg(&folder).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::remove_dir_all(folder).unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    json_report(&folder)
 }
 
 fn case(words: [&str; 2]) -> Program {
@@ -128,28 +124,26 @@ fn missing_waits_are_added_where_an_earlier_run_raced() {
         &["hip_unordered-6", "wrong"],
     ];
     for program in programs {
-        let folder = scratch("races");
+        let folder = Scratch::new("races");
         let (_, said, report) = run_in(&folder, &["--order"], 1, program);
         assert!(levels(&report).contains("race"), "{program:?}: {said} {report:#}");
         // The ring may be right by luck: that depends on when p2pshim verifies the pairs.
         assert!(!is_right(&said) || program[1] == "ring", "{program:?}: {said}");
         let races = folder.to_string_lossy().into_owned();
         for seed in 1..=if soak().is_some() { 20 } else { 3 } {
-            let enforced = scratch("enforced");
+            let enforced = Scratch::new("enforced");
             let (status, said, report) = run_in(&enforced, &["--order=enforce", "--races", &races], seed, program);
             assert!(status == Some(0) && is_right(&said), "{program:?} {seed}: {said}");
             assert!(said.contains("waits are added for 1 pair of places that raced in"), "{said}");
             let found = levels(&report);
             assert!(found.contains("enforced") && !found.contains("race"), "{program:?} {seed}: {report:#}");
-            fs::remove_dir_all(enforced).unwrap();
         }
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
 #[test]
 fn waits_are_not_added_without_races_and_for_memory_that_is_freed() {
-    let folder = scratch("no-races");
+    let folder = Scratch::new("no-races");
     let (.., report) = run_in(&folder, &["--order"], 1, &["unordered-12", "free", "wrong"]);
     assert!(levels(&report).contains("lifetime"), "{report:#}");
     let races = folder.to_string_lossy().into_owned();
@@ -159,16 +153,15 @@ fn waits_are_not_added_without_races_and_for_memory_that_is_freed() {
         (&["--races", &races], "--races is for --order=enforce"),
         (&["--order=enforce", "--races", "/nowhere"], "/nowhere"),
     ] {
-        let (status, said, _) = run_in(&scratch("refused"), options, 1, &["unordered-12", "free", "wrong"]);
+        let (status, said, _) = run_in(&Scratch::new("refused"), options, 1, &["unordered-12", "free", "wrong"]);
         assert!(status == Some(125) && said.contains(expected), "{options:?}: {status:?} {said}");
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn processes_that_share_memory_are_ordered_by_their_events_and_hosts() {
     for (word, expected) in [("wrong", true), ("right", false), ("told", false)] {
-        let folder = scratch("processes");
+        let folder = Scratch::new("processes");
         let (_, said, report) = run_in(&folder, &["--order"], 1, &["ipc_unordered-12", word]);
         let found = races(&report);
         let race = ["race", "cuMemsetD8Async", "writes", "cudaMemcpyAsync", "writes"].map(str::to_owned);
@@ -178,13 +171,12 @@ fn processes_that_share_memory_are_ordered_by_their_events_and_hosts() {
             sentence.matches("ipc_unordered.c:").count() == 2 && sentence.contains("(a stream of process ");
         assert!(!expected || names_both, "{sentence}");
         assert_eq!(is_right(&said), !expected, "{word}: {said}");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
 #[test]
 fn races_may_be_suppressed_with_a_reason() {
-    let folder = scratch("suppressed");
+    let folder = Scratch::new("suppressed");
     run_in(&folder, &["--order"], 1, &["unordered-12", "event", "wrong"]);
     let file = folder.join("known");
     let reported = |text: &str, options: &[&str]| {
@@ -206,7 +198,6 @@ fn races_may_be_suppressed_with_a_reason() {
     let (status, said) = reported("place unordered.c", &[]);
     assert!(status == Some(125) || status == Some(2), "{status:?}");
     assert!(said.contains("line 1: it has no reason"), "{said}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -295,7 +286,7 @@ fn each_wait_that_is_left_out_is_a_race_and_whole_programs_have_none() {
     let (mut ran, mut less, mut wrong) = (0, 0, 0);
     for first in (first..first + count).step_by(AT_A_TIME as usize) {
         for word in ["whole", "less"] {
-            let folder = scratch("random-order");
+            let folder = Scratch::new("random-order");
             let program = [&*first.to_string(), &AT_A_TIME.to_string(), word];
             let (status, said, report) =
                 run_in(&folder, &["--order"], first, &[&["random_order-12"][..], &program[..]].concat());

@@ -1,12 +1,12 @@
 //! `p2pshim report --perfetto` in the viewers that it is for, by tests/perfetto/check.py: they read it without a complaint, and
 //! have what the report says.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
 use crate::scene::{Call, DIRECT, Folder, OVERLAP, STAGED, Scene};
-use crate::support::{Program, browser, path, say, scratch};
+use crate::support::{Program, Scratch, browser, path, say};
 use p2pshim_trace::NoteKind;
 
 const MS: u64 = 1_000_000;
@@ -21,7 +21,7 @@ fn viewers() -> String {
 /// Ranks of a job, one after the other: threads, errors, copies that the GPU times, forks, calls that are left, HIP, and a
 /// process that is killed in the middle of calls.
 fn traces_of_programs(traces: &Path) {
-    let returned = scratch("returned");
+    let returned = Scratch::new("returned");
     let programs = [
         Program::case("multithreaded-12"),
         Program::case("four_copies_sizes-12"),
@@ -36,7 +36,6 @@ fn traces_of_programs(traces: &Path) {
         let outcome = program.findings_apart().env("P2PSHIM_TRACE", traces.to_string_lossy()).preloaded();
         assert!(outcome.status == "exit status: 0" || outcome.status.starts_with("signal: 9"), "{outcome:#?}");
     }
-    fs::remove_file(returned).unwrap();
 }
 
 /// Two processes on hosts of their own, which have the same numbers: copies that overlap, of pairs in no order; long calls; calls

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Outcome, Program, command, path, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path};
 use p2pshim_trace::{NoteKind, Record, Trace};
 
 const SCRIPT: &str = "c-tests/cases/python_lines.py";
@@ -41,7 +41,7 @@ fn python() -> Program {
 /// The script, as it copies `count` times by a package, and what finds the number of the line that a comment names. `P2PSHIM_PYTHON`
 /// names an interpreter other than `python3`.
 fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
-    let folder = scratch("package");
+    let folder = Scratch::new("package");
     let program = python().arg(path(SCRIPT).to_string_lossy()).arg("libcudart.so.12").arg(folder.to_string_lossy());
     let text = fs::read_to_string(path(SCRIPT)).unwrap();
     let line = move |name: &str| {
@@ -52,8 +52,8 @@ fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
 }
 
 /// Runs it with a trace, and returns that.
-fn traced(program: &Program) -> (Outcome, Trace, PathBuf) {
-    let folder = scratch("traces");
+fn traced(program: &Program) -> (Outcome, Trace, Scratch) {
+    let folder = Scratch::new("traces");
     let outcome = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     assert_eq!(outcome.status, "exit status: 0", "{outcome:#?}");
     let files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -126,8 +126,7 @@ thread = threading.Thread(target=step)
 thread.start()
 thread.join()
 ";
-    let folder = scratch("helper");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("helper");
     fs::write(folder.join("helper.py"), HELPER).unwrap();
     fs::write(folder.join("train.py"), TRAIN).unwrap();
     let (_, trace, traces) = traced(&python().arg(folder.join("train.py").to_string_lossy()));
@@ -141,14 +140,12 @@ thread.join()
     let report = Command::new(command()).arg("report").arg(&traces).output().unwrap();
     let report = String::from_utf8(report.stdout).unwrap();
     assert!(report.contains("helper.py:12 in inner < train.py:7 in step (1 of 1 looked at, 4.1 kB in "), "{report}");
-    fs::remove_dir_all(traces).unwrap();
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn python_line_outside_packages_is_noted_for_the_first_copies_and_for_powers_of_two() {
     let (program, line) = program(1000);
-    let (_, trace, folder) = traced(&program);
+    let (_, trace, _folder) = traced(&program);
     let copies = copies(&trace);
     let steps = &copies[&4096];
     assert_eq!((steps.len(), numbers(steps)), (1000, (1..=64).chain([128, 256, 512]).collect()));
@@ -158,13 +155,12 @@ fn python_line_outside_packages_is_noted_for_the_first_copies_and_for_powers_of_
     assert_eq!(copies[&(1 << 16)], [copy.clone(), copy.clone(), copy.clone()], "another line of the same place");
     assert_eq!(copies[&(1 << 17)], [copy.clone(), copy.clone(), copy], "another size");
     assert!(copies[&64].iter().all(step), "of a thread: {:?}", copies[&64]);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// The line of the package's caller, not that of the package; both halves of what a program copies by hand.
 #[test]
 fn python_lines_of_copies_by_hand_are_in_the_first_line_of_the_report() {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let script = path("c-tests/cases/by_hand_lines.py");
     let program = python().arg(script.to_string_lossy()).arg("libcudart.so.12").arg("20");
     let outcome = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
@@ -175,48 +171,44 @@ fn python_lines_of_copies_by_hand_are_in_the_first_line_of_the_report() {
     let places = format!("(by_hand_lines.py:{}, by_hand_lines.py:{})", line("download"), line("upload"));
     let first = format!("21.0 MB went from GPU 0 to GPU 1 through host memory by the program's own copies {places}");
     assert!(report.starts_with(&first), "{first}: {report}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn python_line_in_a_signal_handler_is_not_looked_for() {
     let (program, _) = program(1);
-    let (_, trace, folder) = traced(&program.env("P2PSHIM_STACKS", "all"));
+    let (_, trace, _folder) = traced(&program.env("P2PSHIM_STACKS", "all"));
     assert_eq!(copies(&trace)[&32], [None]);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn python_line_of_a_finding_is_in_its_text_and_its_record() {
     let (program, line) = program(20);
-    let (outcome, trace, folder) = traced(&program.env("P2PSHIM_ACCESS", "app"));
+    let (outcome, trace, _folder) = traced(&program.env("P2PSHIM_ACCESS", "app"));
     let said: Vec<&String> = outcome.lines.iter().filter(|line| line.contains("(error)")).collect();
     let expected = format!(" at python_lines.py:{} in mistake, ", line("mistake"));
     assert!(said.iter().any(|line| line.contains(&expected)), "{expected}: {:#?}", outcome.lines);
     let noted: Vec<String> = trace.notes_of(NoteKind::Finding).map(|note| note.string(0).to_owned()).collect();
     assert!(noted.iter().any(|text| text.contains(&expected)), "{noted:#?}");
     assert_eq!(copies(&trace)[&128], [Some((line("mistake"), "mistake".to_owned()))]);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn python_all_lines_are_noted_on_request_and_none() {
     for (stacks, is_all) in [("all", true), ("off", false)] {
         let (program, line) = program(100);
-        let (_, trace, folder) = traced(&program.env("P2PSHIM_STACKS", stacks));
+        let (_, trace, _folder) = traced(&program.env("P2PSHIM_STACKS", stacks));
         let copies = copies(&trace);
         assert_eq!(copies[&4096].len(), 100);
         let steps = copies[&4096].iter().filter(|found| found.as_ref().is_some_and(|(at, _)| *at == line("step")));
         assert_eq!(steps.count(), if is_all { 100 } else { 0 });
         assert!(is_all || copies.values().flatten().all(Option::is_none));
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
 #[test]
 fn python_programs_do_the_same_and_each_copy_is_recorded() {
     let (program, _) = program(3000);
-    let (outcome, trace, folder) = traced(&program);
+    let (outcome, trace, _folder) = traced(&program);
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("done\n", ""));
     let mut buffer = Vec::new();
     let mut inner = 0;
@@ -231,16 +223,14 @@ fn python_programs_do_the_same_and_each_copy_is_recorded() {
             .count();
     }
     assert!(inner > 3000, "{inner} of the driver's copies have a record");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn python_that_ends_while_threads_copy_ends_as_without_the_shim() {
     for seconds in 0..10 {
         let program = python().arg("-c").arg(DAEMONS).arg(format!("0.0{seconds}"));
-        let (outcome, _, folder) = traced(&program.env("P2PSHIM_STACKS", "all").env("P2PSHIM_LOG", "error"));
+        let (outcome, _, _folder) = traced(&program.env("P2PSHIM_STACKS", "all").env("P2PSHIM_LOG", "error"));
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -260,15 +250,13 @@ fn python_report_names_the_lines() {
         "{}",
         report.stdout
     );
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn programs_without_python_have_no_lines_and_remember_their_places() {
     let program = Program::case("multithreaded-12").findings_apart();
-    let (_, trace, folder) = traced(&program);
+    let (_, trace, _folder) = traced(&program);
     assert!(trace.notes_of(NoteKind::Site).count() > 0);
     let mut strings = trace.notes_of(NoteKind::Site).flat_map(|note| note.strings.iter());
     assert!(!strings.any(|text| text.starts_with("python")));
-    fs::remove_dir_all(folder).unwrap();
 }

@@ -2,10 +2,9 @@
 //! plain and preloaded they print the same on simulated GPUs, and nothing is wrong.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use crate::support::soak::{compare_all, seeds, soak};
-use crate::support::{Outcome, Program, scratch, warnings};
+use crate::support::{Outcome, Program, Scratch, warnings};
 
 /// Programs that are tried by `make test`, and by `make soak`.
 const FEW: u32 = 6;
@@ -53,12 +52,11 @@ fn compare(seed: u32) -> Result<String, String> {
     if plain.status != "exit status: 0" {
         return Err(format!("`{}` is wrong without p2pshim: {}", command(seed, false), story(&plain)));
     }
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let preloaded = match seed % TRACED {
         0 => program(seed).env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded(),
         _ => program(seed).preloaded(),
     };
-    let _ = fs::remove_dir_all(folder);
     if (&plain.stdout, &plain.status) != (&preloaded.stdout, &preloaded.status) {
         return Err(format!("`{}`: {}", command(seed, true), story(&preloaded)));
     }

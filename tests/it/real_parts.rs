@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
-use crate::support::{Program, path, scratch};
+use crate::support::{Program, Scratch, path};
 
 /// Four copies, each for the legacy and for the per-thread default stream; can access, enable, disable, attribute.
 const PEER_REQUESTS: usize = 12;
@@ -75,19 +74,18 @@ fn runtime_13_0_static_without_a_driver_same_answers() {
 }
 
 /// The requests of NVIDIA's runtime to the stand-in driver, plain and preloaded; answers the file with the plain requests.
-fn requests(program: &Program) -> PathBuf {
-    let plain_log = scratch("requests");
+fn requests(program: &Program) -> Scratch {
+    let plain_log = Scratch::new("requests");
     let program = program.clone().libraries("target/c-tests/standin-driver");
     let plain = program.clone().env("STANDIN_CUDA_LOG", plain_log.to_str().unwrap()).plain();
     plain.assert_success();
 
-    let preloaded_log = scratch("requests");
+    let preloaded_log = Scratch::new("requests");
     let preloaded = program.env("STANDIN_CUDA_LOG", preloaded_log.to_str().unwrap()).preloaded();
     preloaded.assert_same_as(&plain, "preloaded");
     let (of_plain, of_preloaded) = (lines(&plain_log), lines(&preloaded_log));
     let lost: Vec<&String> = of_plain.difference(&of_preloaded).collect();
     assert!(lost.is_empty(), "requests that did not reach the driver when preloaded: {lost:?}");
-    fs::remove_file(preloaded_log).unwrap();
     plain_log
 }
 
@@ -103,7 +101,6 @@ fn only_rows_of_the_table_are_hooked(program: &Program, abi: &str, min_requests:
         .arg(abi)
         .arg(file.to_str().unwrap());
     let (plain, preloaded) = (audit.plain(), audit.preloaded());
-    fs::remove_file(&file).unwrap();
     plain.assert_success();
     preloaded.assert_success();
     preloaded.assert_silent();

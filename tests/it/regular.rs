@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::soak::{Draw, flavours, is_all};
-use crate::support::{Program, command, scratch};
+use crate::support::{Program, Scratch, command};
 use p2pshim_trace::{Path, State};
 
 /// Bytes that each function copies.
@@ -50,7 +50,7 @@ fn between_devices_each_function_is_seen_and_direct() {
 #[test]
 fn between_devices_records_have_devices_bytes_and_path() {
     for flavour in flavours("between_devices_records_have_devices_bytes_and_path") {
-        let folder = scratch("traces");
+        let folder = Scratch::new("traces");
         let program = program(flavour, "between").findings_apart().env("P2PSHIM_TRACE", folder.to_string_lossy());
         program.preloaded().assert_success();
         let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
@@ -68,7 +68,6 @@ fn between_devices_records_have_devices_bytes_and_path() {
                 copies += 1;
             }
         }
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(copies, FUNCTIONS.len(), "{flavour}");
     }
 }
@@ -182,7 +181,7 @@ fn between_devices_access_is_left_to_the_program_if_it_is_told_to() {
 
 /// The report of `p2pshim run` on a program.
 fn reported(program: &str, arguments: &[&str]) -> String {
-    let traces = scratch("traces");
+    let traces = Scratch::new("traces");
     let mut run = std::process::Command::new(command());
     run.args(["run", "--no-check", "--trace"]).arg(&traces).arg("--");
     run.arg(crate::support::path("target/c-tests").join(program)).args(arguments);

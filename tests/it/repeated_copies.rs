@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use crate::support::soak::{flavours, soak, stride};
-use crate::support::{Outcome, Program, scratch};
+use crate::support::{Outcome, Program, Scratch};
 use p2pshim_trace::{Capture, NoteKind, Path, Record, State, Trace};
 
 /// The parts of a call in a trace that do not depend on when and where the program ran.
@@ -92,7 +92,7 @@ fn read(trace: &Trace) -> Recorded {
 
 /// Preloaded, with a trace in a file.
 fn record(program: &Program, is_shown: bool) -> (Outcome, Recorded) {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let program = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy());
     let program = program.env("P2PSHIM_GPU_TIMING", "off").env("P2PSHIM_SUMMARY", "on");
     let outcome = if is_shown { program.traced().0 } else { program.preloaded() };
@@ -100,7 +100,6 @@ fn record(program: &Program, is_shown: bool) -> (Outcome, Recorded) {
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let recorded = files.iter().flat_map(|file| read(&Trace::open(file).unwrap())).collect();
-    fs::remove_dir_all(folder).unwrap();
     (outcome, recorded)
 }
 
@@ -318,7 +317,7 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
     plain.assert_success();
     assert!(!plain.stdout.contains("NO") && plain.stdout.matches(": 0 refused\n").count() == 12, "{}", plain.stdout);
     program.preloaded().assert_same_as(&plain, "preloaded");
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let traced = program.env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded();
     traced.assert_same_as(&plain, "traced");
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -346,7 +345,6 @@ fn copies_that_are_left_or_interrupted_leave_nothing_behind() {
         assert_eq!((done, calls.len()), (40, 41));
         assert!(calls.iter().all(|call| call.depth == 0), "{calls:?}");
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -379,7 +377,7 @@ fn counted_once(program: &Program) {
     for validate in options() {
         let program = program.clone().env("P2PSHIM_VALIDATE", validate);
         program.preloaded().assert_same_as(&plain, "preloaded");
-        let folder = scratch("traces");
+        let folder = Scratch::new("traces");
         let program = program.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).env("P2PSHIM_GPU_TIMING", "off");
         program.preloaded().assert_same_as(&plain, "traced");
         let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -404,7 +402,6 @@ fn counted_once(program: &Program) {
             "calls of the driver and of the program, of the runtime's"
         );
         assert!(runtime > 3000, "{runtime}");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 
@@ -439,7 +436,7 @@ fn copies_interrupted_where_a_chunk_ends_have_one_record_each_in_order() {
 /// By longjmp, while the clocks of the trace are compared.
 #[test]
 fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let program = Program::case("copies_stepped").libraries("target/c-tests/standin-runtime").arg("clocks");
     let program = program.arg(&stride("clocks", 20, 20)[1]);
     let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
@@ -453,7 +450,7 @@ fn copies_that_are_left_while_clocks_are_compared_do_not_stop_them() {
 fn recorded_once(function: &str, [copies, jumps]: [&str; 2], (every, in_soak): (usize, usize)) {
     let [every, first] = stride("copies_stepped", every, in_soak);
     let arguments = [copies, jumps, &every, &first];
-    let folder = scratch(&format!("traces-{}", arguments.join("-")));
+    let folder = Scratch::new(&format!("traces-{}", arguments.join("-")));
     let program = Program::case("copies_stepped").libraries("target/c-tests/standin-runtime").arg(function);
     let program = arguments.into_iter().fold(program, |program, argument| program.arg(argument));
     let program = program.env("P2PSHIM_VALIDATE", "off").env("P2PSHIM_TRACE_LIMIT", "64M");
@@ -489,7 +486,6 @@ fn recorded_once(function: &str, [copies, jumps]: [&str; 2], (every, in_soak): (
         })
         .collect();
     assert!(wrong.is_empty(), "{function} {arguments:?}: of {copies} copies, not recorded once: {wrong:?}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// Programs that are there for something else.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Outcome, Program, command, doctor, path, say, scratch, shim};
+use crate::support::{Outcome, Program, Scratch, command, doctor, path, say, shim};
 
 /// `p2pshim run` with these arguments, and without a report.
 fn run(arguments: &[&str]) -> Outcome {
@@ -136,8 +136,7 @@ fn preloads_that_were_there_are_kept_after_the_shim() {
 
 #[test]
 fn shim_that_cannot_be_preloaded_is_said_and_nothing_is_run() {
-    let folder = scratch("a folder");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("a folder");
     let spaced = folder.join("libp2pshim.so");
     symlink(shim(), &spaced).unwrap();
     let libm = "/lib/x86_64-linux-gnu/libm.so.6".to_owned();
@@ -154,7 +153,6 @@ fn shim_that_cannot_be_preloaded_is_said_and_nothing_is_run() {
         assert_eq!((outcome.status.as_str(), outcome.stdout.as_str()), ("exit status: 125", ""));
         assert!(said(&outcome).contains(expected), "{}", said(&outcome));
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -184,8 +182,7 @@ fn end_of_the_program_is_the_commands() {
 
 #[test]
 fn program_that_cannot_be_started_is_said() {
-    let folder = scratch("programs");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("programs");
     let file = |name: &str, text: &str, mode: u32| {
         let file = folder.join(name);
         fs::write(&file, text).unwrap();
@@ -204,12 +201,11 @@ fn program_that_cannot_be_started_is_said() {
         assert_eq!(outcome.status, format!("exit status: {status}"), "{name}: {}", said(&outcome));
         assert!(said(&outcome).contains(expected), "{name}: {}", said(&outcome));
     }
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn static_program_runs_and_is_warned_of_and_a_script_is_not() {
-    let (source, program) = (scratch("static.c"), scratch("static"));
+    let (source, program) = (Scratch::new("static.c"), Scratch::new("static"));
     fs::write(&source, "int main(void) { return 3; }\n").unwrap();
     let built = Command::new("gcc").arg("-static").arg(&source).arg("-o").arg(&program).output().unwrap();
     if built.status.success() {
@@ -223,19 +219,17 @@ fn static_program_runs_and_is_warned_of_and_a_script_is_not() {
     } else {
         say("skipped: no static C library to link with");
     }
-    fs::remove_file(source).unwrap();
-    let script = scratch("script");
+    let script = Scratch::new("script");
     fs::write(&script, "#!/usr/bin/env sh\nexit 4\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
     // By another process: one that has had the file open for writing may keep it from being run.
     let outcome = run(&["sh", "-c", "\"$0\"", &script.to_string_lossy()]);
     assert_eq!((outcome.status.as_str(), said(&outcome).as_str()), ("exit status: 4", ""));
-    fs::remove_file(script).unwrap();
 }
 
 #[test]
 fn program_that_changes_its_user_is_warned_of() {
-    let program = scratch("setuid");
+    let program = Scratch::new("setuid");
     fs::copy("/bin/true", &program).unwrap();
     let changed = std::os::unix::fs::chown(&program, Some(12345), None);
     if changed.is_err() {
@@ -245,7 +239,6 @@ fn program_that_changes_its_user_is_warned_of() {
         let outcome = run(&[&program.to_string_lossy()]);
         assert!(said(&outcome).contains("runs with the rights of another user"), "{}", said(&outcome));
     }
-    fs::remove_file(program).unwrap();
 }
 
 #[test]
@@ -263,8 +256,7 @@ fn simulated_gpus_are_as_many_as_asked_for() {
 
 #[test]
 fn simulated_gpus_that_are_not_there_are_said() {
-    let folder = scratch("alone");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("alone");
     let alone = folder.join("p2pshim");
     fs::copy(command(), &alone).unwrap();
     let library = shim().to_string_lossy().into_owned();
@@ -272,7 +264,6 @@ fn simulated_gpus_that_are_not_there_are_said() {
     let outcome = arguments.iter().fold(Program::new(&alone), |program, argument| program.arg(*argument)).plain();
     assert_eq!(outcome.status, "exit status: 125");
     assert!(said(&outcome).contains("simulated GPUs are not there: no libcuda.so.1 in "), "{}", said(&outcome));
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -294,7 +285,7 @@ fn traces_in(folder: &Path) -> usize {
 
 #[test]
 fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
-    let folder = scratch("traces");
+    let folder = Scratch::new("traces");
     let deep = folder.join("of/a/run");
     let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
     let script = "cd / && { \"$0\" & \"$0\" & wait; } >/dev/null";
@@ -311,8 +302,7 @@ fn trace_has_a_file_for_each_process_in_a_folder_that_is_made() {
 
 /// With a report, and temporary files in a folder of its own, which it has to leave empty.
 fn reported(arguments: &[&str]) -> Outcome {
-    let temporary = scratch("temporary");
-    fs::create_dir(&temporary).unwrap();
+    let temporary = Scratch::folder("temporary");
     let program = Program::new(command()).arg("run").arg("--no-check").env("TMPDIR", temporary.to_string_lossy());
     let outcome = arguments.iter().fold(program, |program, argument| program.arg(*argument)).plain();
     // Fails if anything is left.
@@ -357,8 +347,7 @@ fn report_of_a_program_that_copies_nothing_says_so() {
 #[test]
 fn report_of_a_run_that_does_nothing_says_why() {
     let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
-    let temporary = scratch("temporary");
-    fs::create_dir(&temporary).unwrap();
+    let temporary = Scratch::folder("temporary");
     let program = Program::new(command())
         .arg("run")
         .arg("--no-check")
@@ -380,8 +369,7 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
                  until LD_PRELOAD= \"$1\" report \"$P2PSHIM_TRACE\" 2>&1 | grep -q cudaMemcpyPeer; do sleep 0.1; done; ";
     let script = format!("{hangs} kill $hung; wait $hung; kill -TERM $$");
     let hanging = |arguments: &[&str]| {
-        let temporary = scratch("temporary");
-        fs::create_dir(&temporary).unwrap();
+        let temporary = Scratch::folder("temporary");
         let program = Program::new(command()).arg("run").arg("--no-check").env("TMPDIR", temporary.to_string_lossy());
         let program = program
             .env("P2PSIM_FAULT", "hang:0>1")
@@ -413,7 +401,7 @@ fn report_of_a_run_that_was_ended_names_its_last_copy() {
 
 #[test]
 fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_that() {
-    let folder = scratch("becomes");
+    let folder = Scratch::new("becomes");
     let (kept, own) = (folder.to_string_lossy().into_owned(), command().to_string_lossy().into_owned());
     let case = path("target/c-tests/ends_inside-12").to_string_lossy().into_owned();
     let then = "sleep 1.1; \"$0\" report \"$1\"; kill -9 $$";
@@ -435,7 +423,6 @@ fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_
         &kept,
     ];
     let outcome = arguments.into_iter().fold(Program::new(command()), Program::arg).findings_apart().plain();
-    fs::remove_dir_all(folder).unwrap();
     assert_eq!(outcome.status, "signal: 9 (SIGKILL)");
     let before = &outcome.stdout;
     assert!(
@@ -451,7 +438,7 @@ fn report_of_a_call_in_which_a_process_became_another_program_claims_no_time_of_
 
 #[test]
 fn report_is_of_this_run_alone_where_traces_stay() {
-    let folder = scratch("kept");
+    let folder = Scratch::new("kept");
     let kept = folder.to_string_lossy().into_owned();
     let case = path("target/c-tests/guide_sample-12").to_string_lossy().into_owned();
     let first = reported(&["--sim", "2", "--trace", &kept, &case]);
@@ -465,7 +452,6 @@ fn report_is_of_this_run_alone_where_traces_stay() {
         both.starts_with("2 runs, added together.\n8.4 MB of ") && both.contains("\n2 runs: what follows is of all"),
         "{both}"
     );
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// Copies between four pairs of GPUs, each on a thread.
@@ -488,7 +474,7 @@ threads = [threading.Thread(target=copy, args=pair) for pair in ((0, 4), (1, 5),
 
 #[test]
 fn slow_pair_does_not_keep_others_from_being_verified() {
-    let folder = scratch("pairs");
+    let folder = Scratch::new("pairs");
     let program =
         Program::new(command()).arg("run").arg("--no-check").arg("--sim").arg("8").env("P2PSIM_FAULT", "slow:1>5");
     let program = program.arg("--no-report").arg("--trace").arg(folder.to_string_lossy());
@@ -496,7 +482,6 @@ fn slow_pair_does_not_keep_others_from_being_verified() {
     let csv = Program::new(command()).arg("report").arg("--csv").arg(folder.to_string_lossy()).plain().stdout;
     assert!(csv.contains("direct is slower"), "{csv}");
     assert!(!csv.contains("being verified by another thread"), "{csv}");
-    fs::remove_dir_all(folder).unwrap();
 }
 
 /// A program that says which of these signals it gets, for so many seconds at most, until one comes again.
@@ -574,8 +559,7 @@ fn ends_of_children_that_are_ignored_are_seen_and_the_program_ignores_them() {
 /// Writing would end this process by SIGXFSZ. The program has the signal as it was.
 #[test]
 fn limit_of_files_ends_the_program_only() {
-    let folder = scratch("limit-of-files");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("limit-of-files");
     let within = |script: &str| {
         let limited = "ulimit -f 0; exec \"$0\" run --sim 2 --no-check sh -c \"$1\"";
         let mut shell = Command::new("sh");
@@ -588,7 +572,6 @@ fn limit_of_files_ends_the_program_only() {
     assert_eq!(status, "signal: 25 (SIGXFSZ)", "{said}");
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["x"]);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -726,7 +709,7 @@ fn nccl_keeps_off_peer_access_that_is_hidden_or_broken() {
 /// A pair of the simulated GPUs that the doctor found broken, on a machine that has them.
 #[test]
 fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
-    let (cache, machine) = (scratch("cache"), scratch("machine"));
+    let (cache, machine) = (Scratch::new("cache"), Scratch::new("machine"));
     let doctor = doctor().libraries("target/sim/lib").env("P2PSIM_FAULT", "lost:0>1");
     doctor.env("XDG_CACHE_HOME", cache.to_string_lossy()).env("P2PSIM_ROOT", machine.to_string_lossy()).plain();
     let verdicts = crate::support::verdicts(&cache);
@@ -749,17 +732,14 @@ fn nccl_keeps_off_peer_access_that_the_doctor_found_broken() {
     assert_eq!(own("2"), ("2".to_owned(), String::new()));
     assert_eq!(switch_of_nccl(&["--verify", "off"], &here).0, "unset", "verdicts are not asked for");
     assert_eq!(switch_of_nccl(&[], &here[..1]).0, "1", "a machine that does not list its GPUs, since the same boot");
-    let others = scratch("machine");
+    let others = Scratch::new("machine");
     let gpu = others.join("proc/driver/nvidia/gpus/0");
     fs::create_dir_all(&gpu).unwrap();
     let uuid = "GPU-fefefefe-fefe-fefe-fefe-fefefefefefe";
     fs::write(gpu.join("information"), format!("Model: \t\t Simulated\nGPU UUID: \t {uuid}\n")).unwrap();
     let there = [here[0], ("P2PSIM_ROOT", others.to_str().unwrap())];
     assert_eq!(switch_of_nccl(&[], &there).0, "unset", "other GPUs");
-    fs::remove_dir_all(others).unwrap();
     let forget = Program::new(command()).arg("doctor").arg("--forget").env("XDG_CACHE_HOME", cache_home.as_str());
     assert_eq!(forget.plain().stdout, format!("verdicts removed from {cache_home}/p2pshim: 2\n"));
     assert_eq!(switch_of_nccl(&[], &here).0, "unset");
-    fs::remove_dir_all(cache).unwrap();
-    fs::remove_dir_all(machine).unwrap();
 }

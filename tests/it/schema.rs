@@ -32,7 +32,7 @@ fn report(traces: &Path, file: PathBuf) -> PathBuf {
 
 /// Programs with Python, a static runtime, errors, decisions, and one that is killed in a call; and a file that is none.
 fn traces_of_programs(traces: &Path) {
-    let returned = crate::support::scratch("returned");
+    let returned = crate::support::Scratch::new("returned");
     let programs = [
         Program::case("guide_sample-12"),
         Program::case("never_enables-12").env("P2PSIM_FAULT", "drop:0>1"),
@@ -46,7 +46,6 @@ fn traces_of_programs(traces: &Path) {
         let program = program.env("P2PSHIM_GPU_TIMING", "all").env("P2PSHIM_LOG", "off").findings_apart();
         program.env("P2PSHIM_TRACE", traces.to_string_lossy()).preloaded();
     }
-    fs::remove_file(returned).unwrap();
     fs::write(traces.join("none.p2ptrace"), "nothing").unwrap();
 }
 

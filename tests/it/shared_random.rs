@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::soak::soak;
-use crate::support::{command, path, scratch, shim};
+use crate::support::{command, json_report, path, scratch, shim};
 
 /// Jobs of `make test`, and of `make soak`.
 const JOBS: [u32; 2] = [20, 2000];
@@ -456,9 +456,7 @@ fn uuid(gpu: usize) -> String {
 
 /// The pairs that have bytes in the report of a folder.
 fn reported(folder: &Path) -> Pairs {
-    let output = Command::new(command()).arg("report").arg(folder).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = json_report(folder);
     let uuid = |gpu: &Value| report["gpus"][gpu.as_u64().unwrap() as usize]["uuid"].as_str().unwrap_or("-").to_owned();
     let mut pairs = Pairs::new();
     for pair in report["pairs"].as_array().unwrap() {

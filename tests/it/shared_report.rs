@@ -1,12 +1,8 @@
 //! The report of processes that share memory: the pairs, bytes and owners are those of the program.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::support::{Program, command, path, scratch};
+use crate::support::{Program, Scratch, command, json_report, path};
 
 /// The GPUs of opener and owner.
 const UUIDS: [&str; 2] = ["GPU-70327073-696d-2047-5055-202e2e2e2e00", "GPU-70327073-696d-2047-5055-202e2e2e2e01"];
@@ -15,13 +11,6 @@ const BYTES: u64 = 2 << 20;
 
 /// Bytes of the batch, and of the graph's copy.
 const PART: u64 = 300_000;
-
-fn report_of(folder: &Path) -> Value {
-    let output = Command::new(command()).arg("report").arg(folder).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::remove_dir_all(folder).unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// The pairs that have bytes, by the UUIDs of their GPUs.
 fn pairs(report: &Value) -> Vec<(String, String, u64)> {
@@ -33,18 +22,14 @@ fn pairs(report: &Value) -> Vec<(String, String, u64)> {
 
 /// A bare preload in both, and both by `p2pshim run`.
 fn reports(args: &[&str]) -> [(&'static str, Value); 2] {
-    let [bare, run] = ["bare", "run"].map(|name| {
-        let folder = scratch(name);
-        fs::create_dir(&folder).unwrap();
-        folder
-    });
+    let [bare, run] = ["bare", "run"].map(Scratch::folder);
     let case = Program::case("between_processes-13").args(args);
     case.env("P2PSHIM_TRACE", bare.to_string_lossy()).preloaded().assert_success();
     let program = path("target/c-tests/between_processes-13");
     let started =
         Program::new(command()).args(&["run", "--no-check", "--no-report", "--trace", &run.to_string_lossy()]);
     started.arg(program.to_string_lossy()).args(args).libraries("target/sim/lib").plain().assert_success();
-    [("bare", report_of(&bare)), ("run", report_of(&run))]
+    [("bare", json_report(&bare)), ("run", json_report(&run))]
 }
 
 #[test]

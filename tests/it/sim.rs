@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::thread;
 
-use crate::support::{Program, path, scratch};
+use crate::support::{Program, Scratch, path};
 
 /// Probes at a time: they wait most of their time.
 const AT_ONCE: usize = 8;
@@ -14,15 +14,13 @@ const TRIES: usize = 4;
 
 /// The simulation's answer to a probe. NVML starts with this folder; late bytes come with delays.
 fn answer(probe: &str) -> String {
-    let folder = scratch("nvlink");
-    fs::create_dir_all(&folder).unwrap();
+    let folder = Scratch::folder("nvlink");
     let mut program = Program::case("probes").arg(probe).env("P2PSIM_NVLINK", folder.to_string_lossy());
     if probe.starts_with("upload.") {
         program = program.env("P2PSIM_DELAYS", "1");
     }
     let outcome = program.plain();
     outcome.assert_success();
-    fs::remove_dir_all(&folder).unwrap();
     let line = outcome.stdout.lines().nth(1).unwrap().to_owned();
     line.split_once('\t').unwrap().1.to_owned()
 }

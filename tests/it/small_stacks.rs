@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::soak::{Draw, soak};
-use crate::support::{Outcome, Program, scratch};
+use crate::support::{Outcome, Program, Scratch};
 
 /// Bytes of a stack that a call may take besides what it takes without p2pshim, those of the simulated driver's calls that p2pshim makes among them.
 const MOST_BESIDES: i64 = 5120;
@@ -65,12 +65,11 @@ fn stack_depth_of_threads() {
         let program = Program::case("stack_depth-12").args(&[call, bytes(options)]).findings_apart();
         let plain = &*plain.entry(call).or_insert_with(|| plainly(&program));
         for stack in stacks(&mut draw) {
-            let folder = scratch("traces");
+            let folder = Scratch::new("traces");
             let options = options.replace("FOLDER", &folder.to_string_lossy());
             let options = options.split_whitespace().map(|option| option.split_once('=').unwrap());
             let program = options.fold(program.clone(), |program, (name, value)| program.env(name, value));
             let (own, went) = depths(&program, [&*stack.to_string(), before], Program::preloaded);
-            let _ = fs::remove_dir_all(&folder);
             for (which, own) in &own {
                 let besides = own - plain[which];
                 let line =

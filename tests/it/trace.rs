@@ -6,15 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Outcome, Program, command, path, say, scratch};
+use crate::support::{Outcome, Program, Scratch, command, path, say};
 use p2pshim_trace::{Capture, DeviceTime, NoteKind, Record, State, Trace};
 
-/// A folder for traces, which is gone with the test.
-struct Folder(PathBuf);
+/// A folder for traces.
+struct Folder(Scratch);
 
 impl Folder {
     fn new() -> Folder {
-        Folder(scratch("traces"))
+        Folder(Scratch::new("traces"))
     }
 
     fn text(&self) -> String {
@@ -23,7 +23,7 @@ impl Folder {
 
     /// All traces in it.
     fn traces(&self) -> Vec<Trace> {
-        let mut files: Vec<PathBuf> = match fs::read_dir(&self.0) {
+        let mut files: Vec<PathBuf> = match fs::read_dir(&*self.0) {
             Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
             Err(_) => Vec::new(),
         };
@@ -38,12 +38,6 @@ impl Folder {
         let mut traces = self.traces();
         assert_eq!(traces.len(), 1, "{traces:#?}");
         traces.remove(0)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -76,7 +70,7 @@ fn noted(file: &Path) -> Vec<(u32, u64)> {
 
 fn knows_of_all_that_returned(how: &str, status: &str, runs: usize) {
     for _ in 0..runs {
-        let (folder, file) = (Folder::new(), scratch("returned"));
+        let (folder, file) = (Folder::new(), Scratch::new("returned"));
         let program = Program::case("ends_suddenly-12").arg(how).arg(file.to_string_lossy());
         let outcome = traced(&program, &folder);
         // A core may have been dumped.
@@ -94,7 +88,6 @@ fn knows_of_all_that_returned(how: &str, status: &str, runs: usize) {
                 "thread {thread}: {known} in the trace, {copies} had returned"
             );
         }
-        fs::remove_file(file).unwrap();
     }
 }
 
@@ -273,7 +266,7 @@ fn program_that_is_started_in_its_place_has_a_file_of_its_own() {
 
 #[test]
 fn folder_that_cannot_be_written_to_is_said_once_and_the_program_goes_on() {
-    let file = scratch("a-file");
+    let file = Scratch::new("a-file");
     fs::write(&file, "").unwrap();
     for folder in ["/proc", "/nowhere/at/all", &file.to_string_lossy()] {
         let outcome = Program::case("guide_sample-12").env("P2PSHIM_TRACE", folder).preloaded();
@@ -284,7 +277,6 @@ fn folder_that_cannot_be_written_to_is_said_once_and_the_program_goes_on() {
             "{line}"
         );
     }
-    fs::remove_file(file).unwrap();
 }
 
 #[test]
@@ -363,7 +355,7 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
     }
     for (folder, shell, before, why) in ways {
         let many = crate::support::path("target/c-tests/ends_suddenly-12");
-        let (shim, file) = (crate::support::shim(), scratch("returned"));
+        let (shim, file) = (crate::support::shim(), Scratch::new("returned"));
         let script =
             format!("{before} LD_PRELOAD={} exec {} exit {} 8000", shim.display(), many.display(), file.display());
         let program = shell(&script).libraries("target/sim/lib");
@@ -371,7 +363,6 @@ fn file_that_cannot_grow_is_said_once_and_the_program_goes_on() {
         assert_eq!(outcome.status, "exit status: 3", "{outcome:#?}");
         let lines: Vec<_> = outcome.shim.iter().filter(|line| line.contains("cannot grow")).collect();
         assert!(lines.len() == 1 && lines[0].contains(why), "{:#?}", outcome.shim);
-        fs::remove_file(file).unwrap();
     }
 }
 
@@ -542,7 +533,7 @@ fn folder_that_is_relative_is_found_again_from_elsewhere() {
     let outcome = program.env("P2PSHIM_TRACE", "there").plain();
     outcome.assert_success();
     assert!(outcome.lines.is_empty(), "{:#?}", outcome.lines);
-    let there = Folder(folder.0.join("there"));
+    let there = Folder(Scratch(folder.0.join("there")));
     assert_eq!(there.one_trace().dropped(), 0);
 }
 
@@ -556,11 +547,10 @@ fn summary_that_nobody_reads_or_finds_no_room_ends_no_program() {
     };
     let unread = in_bash("CASE 2> >(exec 0<&-; sleep 2); exit $?");
     assert_eq!(unread.status, "exit status: 0", "{unread:#?}");
-    let full = scratch("full");
+    let full = Scratch::new("full");
     fs::write(&full, vec![0; 4096]).unwrap();
     let no_room = in_bash(&format!("ulimit -f 1; CASE 2>> {}; exit $?", full.display()));
     assert_eq!(no_room.status, "exit status: 0", "{no_room:#?}");
-    fs::remove_file(full).unwrap();
 }
 
 #[test]
@@ -591,9 +581,8 @@ fn summary_is_written_once_at_exit_and_only_when_wanted() {
     assert_eq!(row("0 >").as_deref(), Some("> 1 4 4.2 MB 0 0 B"), "{table:#?}");
 
     let (file, ended) =
-        (scratch("returned"), Program::case("ends_suddenly-12").env("P2PSHIM_SUMMARY", "on").arg("_exit"));
+        (Scratch::new("returned"), Program::case("ends_suddenly-12").env("P2PSHIM_SUMMARY", "on").arg("_exit"));
     let outcome = ended.arg(file.to_string_lossy()).preloaded();
-    fs::remove_file(file).unwrap();
     assert!(lines(&outcome).is_empty(), "{outcome:#?}");
 }
 
@@ -634,11 +623,10 @@ fn gpu_timing_is_of_the_driver_s_copies_on_streams() {
 
 #[test]
 fn gpu_timing_samples_copies_and_measures_some() {
-    let (folder, file) = (Folder::new(), scratch("returned"));
+    let (folder, file) = (Folder::new(), Scratch::new("returned"));
     let outcome =
         traced(&Program::case("ends_suddenly-12").arg("exit").arg(file.to_string_lossy()).arg("8000"), &folder);
     assert_eq!(outcome.status, "exit status: 3");
-    fs::remove_file(file).unwrap();
     let trace = folder.one_trace();
     // By thread: copies that have succeeded, and how many of them are timed and measured.
     let mut threads = BTreeMap::<u32, [usize; 3]>::new();
@@ -666,7 +654,7 @@ fn gpu_timing_samples_copies_and_measures_some() {
 /// Functions and lines are shown of the build that ran, wherever its file has been since, and of no other.
 #[test]
 fn call_sites_have_functions_of_the_build_that_ran_only() {
-    let (folder, place) = (Folder::new(), scratch("builds"));
+    let (folder, place) = (Folder::new(), Scratch::new("builds"));
     fs::create_dir(&place).unwrap();
     let file = place.join("app");
     // By another process: a descriptor of ours that is open for writing might be another test's child's as well.
@@ -688,7 +676,6 @@ fn call_sites_have_functions_of_the_build_that_ran_only() {
     copy("guide_sample-12");
     let bare = sites();
     assert!(bare.len() == named.len() && !bare.iter().any(|site| site.contains("guide_sample")), "{bare:?}");
-    fs::remove_dir_all(&place).unwrap();
 }
 
 /// To ask about an event ends every capture of another thread that minds such things.

@@ -1,23 +1,17 @@
 //! Calls by which processes share memory, and that fail: the report says why, how often and where.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Program, command, scratch};
+use crate::support::{Program, Scratch, json_report};
 
 fn report(case: &Program) -> Value {
-    let folder = scratch("unshared");
-    fs::create_dir(&folder).unwrap();
+    let folder = Scratch::folder("unshared");
     let plain = case.plain();
     plain.assert_success();
     case.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).preloaded().assert_same_as(&plain, "with a trace");
-    let output = Command::new(command()).arg("report").arg(&folder).arg("--json").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::remove_dir_all(folder).unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    json_report(&folder)
 }
 
 /// By function, code and reason: how often.

@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::support::soak::{few_seeds, seeds, soak};
-use crate::support::{Outcome, Program, path, scratch};
+use crate::support::{Outcome, Program, Scratch, path};
 
 /// Names and values.
 type Variables<'a> = &'a [(&'a str, &'a str)];
@@ -374,7 +374,7 @@ fn strict_calls_that_crash_a_library_are_refused() {
     let crashes = |line: &&str| line.split('\t').nth(3) == Some("crash");
     let text: String = golden.lines().filter(crashes).map(|line| format!("{line}\n")).collect();
     assert!(text.lines().count() >= 29, "{text}");
-    let table = scratch("table.tsv");
+    let table = Scratch::new("table.tsv");
     fs::write(&table, format!("setup\tcall\tdocumented\tret\tlast\tv\n{text}")).unwrap();
     let copies = ["Peer", "PeerAsync", "PeerAsync_ptsz", "3DPeer", "3DPeerAsync"];
     let reached: Vec<_> = copies.iter().map(|copy| format!("code:cuMemcpy{copy}:711")).collect();
@@ -390,7 +390,6 @@ fn strict_calls_that_crash_a_library_are_refused() {
         let wrong: Vec<_> = rows.iter().filter(|row| !is_right(row)).collect();
         assert!(wrong.is_empty(), "{flavour}: {wrong:#?}");
     }
-    fs::remove_file(table).unwrap();
 }
 
 /// Where the system does not let anybody ask whether parameters are there, nothing is said of them, and nothing is refused.

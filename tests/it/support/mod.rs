@@ -13,6 +13,7 @@ pub(crate) mod soak;
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,6 +65,13 @@ pub(crate) fn command() -> PathBuf {
     path("target/built/p2pshim")
 }
 
+/// What `p2pshim report --json` says of a folder of traces.
+pub(crate) fn json_report(folder: &Path) -> serde_json::Value {
+    let output = Command::new(command()).arg("report").arg(folder).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// `p2pshim doctor` on GPUs of which none hangs: whatever it waits for may take long on a machine that is busy.
 pub(crate) fn doctor() -> Program {
     Program::new(command()).args(&["doctor", "--timeout", "600"])
@@ -90,11 +98,53 @@ pub(crate) fn browser() -> Result<String, String> {
     if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
 }
 
-/// A new path for a file that a test writes.
+/// A new path for a file or a folder that stays.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{number}-{name}", std::process::id()))
+}
+
+/// A path for a file or a folder that is gone with this value, unless the test fails.
+#[derive(Debug)]
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        Scratch(scratch(name))
+    }
+
+    /// A folder, which is there.
+    pub(crate) fn folder(name: &str) -> Scratch {
+        let folder = Scratch::new(name);
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+}
+
+impl Deref for Scratch {
+    type Target = PathBuf;
+
+    fn deref(&self) -> &PathBuf {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> AsRef<T> for Scratch
+where
+    PathBuf: AsRef<T>,
+{
+    fn as_ref(&self) -> &T {
+        self.0.as_ref()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+        }
+    }
 }
 
 /// A virtual machine with two GPUs of NVIDIA, as far as p2pshim reads about it.
@@ -222,19 +272,18 @@ impl Program {
     }
 
     pub(crate) fn traced_with(&self, preload: &[&Path]) -> (Outcome, Trace) {
-        let file = scratch("trace");
+        let file = Scratch::new("trace");
         let traced = self.clone().env("P2PSHIM_LOG", "trace").env("P2PSHIM_LOG_FILE", file.to_string_lossy());
         let mut outcome = traced.run(preload);
         let text = fs::read_to_string(&file).unwrap_or_default();
         let trace = Trace::parse(&text);
         outcome.findings.extend(text.lines().filter_map(Finding::parse));
-        let _ = fs::remove_file(file);
         (outcome, trace)
     }
 
     /// With these libraries preloaded, in this order, in an environment that is otherwise empty.
     pub(crate) fn run(&self, preload: &[&Path]) -> Outcome {
-        let (stdout, stderr) = (scratch("stdout"), scratch("stderr"));
+        let (stdout, stderr) = (Scratch::new("stdout"), Scratch::new("stderr"));
         let mut command = Command::new(&self.path);
         command.args(&self.args).env_clear().stdin(Stdio::null());
         command.stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
@@ -250,7 +299,7 @@ impl Program {
         // Verdicts of other tests are not this one's, nor are the user's.
         command.env("XDG_CACHE_HOME", "/dev/null").envs(self.env.iter().cloned());
         let status = self.wait(command);
-        let mut outcome = Outcome::new(self.name(), &take(&stdout), &take(&stderr), status);
+        let mut outcome = Outcome::new(self.name(), &text_of(&stdout), &text_of(&stderr), status);
         outcome.findings_are_apart = self.findings_are_apart;
         // The dynamic linker does not fail when it cannot preload; it says so and goes on.
         assert!(!outcome.stderr.contains("cannot be preloaded"), "{}", outcome.stderr);
@@ -302,7 +351,7 @@ impl Program {
             preloaded.assert_same_as(&plain, "preloaded");
             preloaded.assert_silent();
         }
-        let folder = scratch("traces");
+        let folder = Scratch::new("traces");
         let (traced, trace) = self.clone().env("P2PSHIM_TRACE", folder.to_string_lossy()).traced();
         traced.assert_same_as(&plain, "preloaded with a trace");
         traced.assert_silent();
@@ -454,7 +503,6 @@ impl Trace {
                 }
             }
         }
-        let _ = fs::remove_dir_all(folder);
         shown.sort();
         recorded.sort();
         assert_eq!(shown, recorded, "calls shown (left) and recorded (right)");
@@ -484,8 +532,6 @@ fn joined<'a>(paths: impl Iterator<Item = &'a Path>) -> std::ffi::OsString {
     std::env::join_paths(paths).unwrap()
 }
 
-fn take(file: &Path) -> String {
-    let text = String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned();
-    fs::remove_file(file).unwrap();
-    text
+fn text_of(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned()
 }
