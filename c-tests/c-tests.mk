@@ -8,7 +8,7 @@ PATCHERS := target/patchers
 SIM_LIB ?= target/sim/lib
 
 C_TESTS_FLAGS := -Wall -Wextra -Werror -O1 -g -Ic-tests -I$(C_TESTS)
-C_TESTS_CC = $(CC) -std=c11 $(C_TESTS_FLAGS)
+C_TESTS_CC = $(CC) -std=c11 -D_GNU_SOURCE= $(C_TESTS_FLAGS)
 C_TESTS_CXX = $(CXX) -std=c++17 $(C_TESTS_FLAGS)
 CU11 := -isystem $(NVIDIA)/cu11/include
 CU12 := -isystem $(NVIDIA)/cu12/include
@@ -63,7 +63,7 @@ $(C_TESTS)/null-driver/libcuda.so.1: benches/null_driver.c benches/null_cuda.h
 $(C_TESTS)/blocking-driver/libcuda.so.1: benches/null_driver.c benches/null_events.c
 
 C_CAPI_FILES := $(wildcard c-tests/capi/*.c)
-C_CAPI_FLAGS := -D_GNU_SOURCE -Iinclude $(CU12) -fsanitize=address,undefined -fno-sanitize-recover=all -static-libasan -static-libubsan
+C_CAPI_FLAGS := -Iinclude $(CU12) -fsanitize=address,undefined -fno-sanitize-recover=all -static-libasan -static-libubsan
 C_CAPI_LINK := -Wl,--no-as-needed $(SHIM) -Wl,--as-needed -lpthread -ldl
 $(C_CAPI_PROGRAMS): $(C_CAPI_FILES) c-tests/capi/capi.h include/p2pshim.h | $(SHIM)
 $(C_TESTS)/capi-wrapper: c-tests/capi/wrapper.cpp include/p2pshim.hpp

@@ -1,5 +1,5 @@
 /*
- * What the test programs share. Include after cuda_runtime_api.h and/or cuda.h.
+ * What the test programs share, with the headers of the C library that most of them need. Include after cuda_runtime_api.h and/or cuda.h.
  *
  *   CHECK(call)      a runtime call that must succeed; otherwise says where and why and exits with 1
  *   CHECK_CU(call)   the same for a driver call
@@ -17,11 +17,25 @@
 #ifndef P2PSHIM_C_TESTS_CHECK_H
 #define P2PSHIM_C_TESTS_CHECK_H
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#ifndef __cplusplus
+#include <stdatomic.h>
+#endif
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #define REQUIRE(cond) ((cond) ? (void)0 : check_failed(__FILE__, __LINE__, #cond, "is false"))
 

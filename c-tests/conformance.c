@@ -19,17 +19,10 @@
  * conformance-unmeasured.tsv what was not yet. Rows about batches and graphs are in tests/golden/conformance-graphs.tsv,
  * and what they need is in conformance_graphs.h.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <ctype.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,8 +4,6 @@
 #ifndef P2PSHIM_C_TESTS_GRAPH_ENDS_H
 #define P2PSHIM_C_TESTS_GRAPH_ENDS_H
 
-#include <string.h>
-
 static unsigned char sent[COUNT], received[COUNT];
 static unsigned char *near_end, *near_copy, *far_end, *far_copy;
 static cudaStream_t stream;

@@ -82,7 +82,7 @@ def build(archive, tree):
     (RUN / "stub.c").write_text(STUB)
     must(["cc", "-O1", "-g", "-c", RUN / "stub.c", "-o", RUN / "stub.o"])
     must(["objcopy", "--redefine-sym", "dlsym=real_dlsym", archive, RUN / "rt.a"])
-    case = ["cc", "-std=c11", "-O1", "-g", "-Ic-tests", "-isystem", NVIDIA / "include", "-fsanitize=thread", "-DANY_ALLOCATOR", "-c", "c-tests/cases/soak.c"]
+    case = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Ic-tests", "-isystem", NVIDIA / "include", "-fsanitize=thread", "-DANY_ALLOCATOR", "-c", "c-tests/cases/soak.c"]
     must([*case, "-o", RUN / "soak.o"], cwd=ROOT)
     for name, shim in (("soak-plain", []), ("soak", ["-Wl,--no-as-needed", RUN / "libp2pshim.so"])):
         whole = ["-Wl,--whole-archive", RUN / "rt.a", "-Wl,--no-whole-archive"]

@@ -3,7 +3,6 @@
  * may enable; with none again. There may be more devices than a device may have peers. Checks every byte.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

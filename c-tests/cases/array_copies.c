@@ -8,10 +8,7 @@
  *   unseen LIB  to an array that LIB made on device 1, past any preload; then to one that it made on device 0
  *   timed       GB/s of each form; with "enables" behind it access is enabled first
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 #include "gpu/measure.h"

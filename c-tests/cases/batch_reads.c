@@ -2,11 +2,8 @@
  * Batches of many copies: how often their arguments are asked for by a system call, which this program counts. (It defines the function that
  * makes it, so that whoever looks for that finds this one.)
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,17 +4,10 @@
  * each sees its own alone, as device 0. Where both are seen, the owner fills it some time later, and the other one waits for its event.
  * `freed`, `killed`: as soon as the memory is open, its owner frees it, or is killed; documented as undefined, so on simulated GPUs alone.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/runtime_batches.h"

@@ -7,12 +7,7 @@
  *
  * Prints what enabling returned, and how many copies are wrong.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -12,11 +12,8 @@
  *
  * Copies go between devices 0 and 1. The last device, if there are more, is reset.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/kinds_of_memory.h"

@@ -12,11 +12,7 @@
  * Prints what enabling returned, and a line for each form: right, WRONG, hangs, or refused, as regular copies are of memory with
  * rights of its own that the current device does not have. Waits for no device, and ends by _exit.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/batches.h"

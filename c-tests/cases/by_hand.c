@@ -23,10 +23,7 @@
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

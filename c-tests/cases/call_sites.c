@@ -7,15 +7,10 @@
  * not needed (-plain), and without symbols (-stripped); or a shared one that copies by a function that has no row, of a version that nobody has
  * (-shared).
  */
-#define _GNU_SOURCE
 #include "static_runtime.h"
 
 #include "check.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <ucontext.h>
 
 #define NOINLINE __attribute__((noinline))

@@ -3,9 +3,7 @@
  * process lives on, and later copies of the same thread function and of the main thread are not taken for nested ones.
  */
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

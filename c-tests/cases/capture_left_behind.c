@@ -8,11 +8,7 @@
  *   handle   of the thread's default stream: begun by CU_STREAM_PER_THREAD, and ended by NULL
  *   null     the other way round
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -8,11 +8,8 @@
  *   nodes
  *       captured and made by hand, launched, and changed: needs 13.5
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

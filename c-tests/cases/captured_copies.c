@@ -4,10 +4,7 @@
  *
  *   elsewhere    another thread captures in global mode meanwhile
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -1,14 +1,9 @@
 /* build: 12 driver; run: causes CASE on sim
  * Calls that fail, or succeed beside a mistake, for one cause that is easily taken for another: tests/it/causes.rs says which.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

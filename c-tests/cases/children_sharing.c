@@ -4,20 +4,12 @@
  * (on a stack of its own), `raw` (by the system call, as _Fork does) or `fork`. With `old`, madvise refuses MADV_WIPEONFORK as
  * Linux did before 4.14.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../../include/p2pshim.h"
 #include "check.h"

@@ -5,12 +5,8 @@
  *   late     after the first CUDA call
  *   early    before it
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -2,11 +2,7 @@
  * A library (lib/waits_at_load.c) is opened whose constructor waits for a thread, so that the dynamic linker's lock is held. The thread
  * has a line written to the log: its first.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -3,11 +3,7 @@
  * contexts of its own on all devices and copied within them; it destroys them MICROSECONDS after.
  * For each pair of devices. Must end, and the bytes be right.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

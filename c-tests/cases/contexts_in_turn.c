@@ -3,8 +3,6 @@
  * addresses, another thread's memory may have an address as soon as its context is gone. Prints the copies of each pair.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 #include "check.h"
 

@@ -2,10 +2,7 @@
  * Many peer copies while a capture is under way on another stream, of this thread or of another one: more and larger
  * ones than it takes for peer access to be worth enabling. The capture must come out whole and the bytes right.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
 
 #include "check.h"
 

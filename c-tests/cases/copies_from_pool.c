@@ -4,7 +4,6 @@
  * `granted`: it has learnt of cudaMemPoolSetAccess.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

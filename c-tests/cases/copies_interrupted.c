@@ -4,13 +4,6 @@
  * that has the driver copy itself; with "below" or "above", by one on a stack of its own, which lies below or above the thread's. All are made, and both layers' calls are counted as often as they were made. On a runtime, and the benchmarks' driver,
  * without locks and with nothing behind them.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <ucontext.h>
 
 #include "check.h"

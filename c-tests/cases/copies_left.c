@@ -3,14 +3,9 @@
  * by a signal handler that copies as well. What comes after them goes where it should and is not taken for nested. On the
  * stand-in runtime, whose copies nobody can look at.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

@@ -5,7 +5,6 @@
  * device becomes current half-way. Nothing fails; the copy is only not ordered with what made its data.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

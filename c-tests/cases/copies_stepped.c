@@ -14,18 +14,8 @@
  * What it is to be run with: P2PSHIM_TRACE, a folder with nothing else in it, and P2PSHIM_TRACE_LIMIT=64M.
  * Prints how often it was interrupted, how many copies there were, and the numbers of those that were left.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

@@ -5,12 +5,7 @@
  * call has returned. With `stream` the copy is held up until then; with `during_call` for 50 ms, and it has to hold what the source held
  * during the call. Then what is refused, and that nothing was copied.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

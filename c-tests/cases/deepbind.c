@@ -3,7 +3,6 @@
  *
  *   first   the program has opened the runtime itself before, in the ordinary way
  */
-#define _GNU_SOURCE
 #include "../lib/plugin.h"
 
 int main(int argc, char **argv)

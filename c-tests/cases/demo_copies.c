@@ -7,10 +7,7 @@
  * On real GPUs it says how fast the copies were. A rate of simulated GPUs means nothing: there the simulated driver
  * says which path they took. Exits with 1 if a byte is wrong.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -3,10 +3,7 @@
  * the time for it to be disabled: 705, always. Then the program enables for the first time (0), for the second (704),
  * disables (0), and again (705). With new contexts each round.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 #include "check.h"
 

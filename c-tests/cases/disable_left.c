@@ -2,12 +2,7 @@
  * A thread leaves cuCtxDisablePeerAccess by longjmp, or ends in it when it is cancelled. After that p2pshim enables access for copies as if
  * the call had returned.
  */
-#define _GNU_SOURCE
-#include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "check.h"
 #include "lib/blocking_driver.h"

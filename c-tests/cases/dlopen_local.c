@@ -3,8 +3,6 @@
  * extensions, Julia and Rust do; then closes the runtime and loads it again.
  */
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 
 static const char *(*error_name)(cudaError_t);
 #define cudaGetErrorName error_name

@@ -3,8 +3,6 @@
  * v2, asked for directly and through itself, with good and bad arguments.
  */
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 
@@ -88,7 +86,7 @@ static void queries(void)
     SHOW_CU(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, device0, 99));
 }
 
-static void access(void)
+static void change_access(void)
 {
     SHOW_CU(cuCtxDisablePeerAccess(context1));
     SHOW_CU(cuCtxEnablePeerAccess(context1, 1));
@@ -270,7 +268,7 @@ int main(int argc, char **argv)
     atomics();
     with_attributes(0);
     with_attributes(PER_THREAD_STREAM);
-    access();
+    change_access();
     copies("by linking", cuMemcpyPeer, cuMemcpyPeerAsync, cuMemcpy3DPeer, cuMemcpy3DPeerAsync);
     by_dlsym();
     by_finder("cuGetProcAddress", v1);

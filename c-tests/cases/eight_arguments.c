@@ -2,11 +2,7 @@
  * A batch of CUDA 13, whose function takes 8 arguments, one fewer than that of 12: called with a stack that ends behind the
  * eighth, so that whoever looks for a ninth dies.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "check.h"
 

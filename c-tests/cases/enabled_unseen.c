@@ -4,11 +4,7 @@
  *
  *   LIBRARY    what enables it (lib/enables_unseen.c); without, the program does, and is seen
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

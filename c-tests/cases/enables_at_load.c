@@ -2,8 +2,6 @@
  * Access is enabled before main, by a constructor, and the device is reset as programs did before 4.0. No headers are needed: it is for
  * runtimes that nobody has headers of.
  */
-#include <string.h>
-
 #include "check.h"
 
 typedef int result;

@@ -3,10 +3,8 @@
  * the runtime (sync, async, box), of the driver (driver, driver-async, driver-box), or the 301st of its place (repeated_copies), which is not
  * large.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 #include "lib/ends_inside.h"

@@ -3,17 +3,7 @@
  * mapped; in the middle the process ends: by kill (SIGKILL), abort, segfault, _exit, or exit; or once there were so many copies. What FILE says has returned is
  * what a trace must know of.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

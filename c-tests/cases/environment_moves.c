@@ -2,10 +2,7 @@
  * Once the first call is made, another thread goes on changing the environment, which moves it and frees where it was: as here, to a page that
  * nobody may read. Whoever looks there again ends the program.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "check.h"
 

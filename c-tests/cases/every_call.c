@@ -3,12 +3,8 @@
  * HIP with the argument `hip`; with `pools`, pools without end. Prints what each answers. For tests in which something fails at every single point of a program.
  * No peer copy is captured, since the shim lets that succeed.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

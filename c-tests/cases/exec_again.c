@@ -2,7 +2,6 @@
  * A copy, then the program again in the same process (execv), which makes two.
  */
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include "check.h"
 

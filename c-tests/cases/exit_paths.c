@@ -3,8 +3,6 @@
  * values, from a thread that outlives main's, from atexit handlers and from a destructor of the program.
  */
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include "check.h"
 

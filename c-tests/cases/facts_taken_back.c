@@ -5,11 +5,7 @@
  *
  *   restore     a process goes on on devices between which data is lost, as P2PSIM_FAULT says from then on
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "check.h"
 

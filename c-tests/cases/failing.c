@@ -11,13 +11,8 @@
  * a GPU that it has chosen.
  * `opens`: rank 1 opens memory of GPU 0 that rank 0 shares, copies it to its own device, and closes it or keeps it open; then rank 0 frees it.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

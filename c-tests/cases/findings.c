@@ -4,14 +4,8 @@
  *
  * By `driver` the peer functions of the driver are called, by `runtime` those of the runtime; all else is the same.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

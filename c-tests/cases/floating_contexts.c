@@ -3,9 +3,6 @@
  * thread needs them. Copies between them, with access enabled from one thread, used by others, and disabled by a third.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

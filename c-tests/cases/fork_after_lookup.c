@@ -4,14 +4,7 @@
  * forks by the system call, as _Fork does (`raw`), or makes a call that fails, since CUDA is not initialised (`call`). With `enable` the
  * child first enables peer access.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

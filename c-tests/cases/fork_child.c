@@ -3,9 +3,6 @@
  * whatever the real library answers, without a hang. The parent goes on either way; with `_exit` it ends by that.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

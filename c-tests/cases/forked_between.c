@@ -5,12 +5,8 @@
  * Prints how many ranges of memory the child does not get, if there are any that it gets no less,
  * and how many copies were wrong.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <string.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

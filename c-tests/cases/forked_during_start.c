@@ -2,14 +2,8 @@
  * A thread forks while another makes the first call, at which the shim starts. The start is held up where the trace gets its room
  * on disk, until the child has ended. The child's own call must return.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,8 +4,6 @@
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

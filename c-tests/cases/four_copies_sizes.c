@@ -3,8 +3,6 @@
  * Shows that arguments of every shape reach the real function unchanged.
  */
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -8,12 +8,7 @@
  *
  * Prints how many copies have not arrived as they were.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

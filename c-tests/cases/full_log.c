@@ -11,19 +11,10 @@
  *   closes     closes standard error and goes on: who reads must find the end
  *   slow       four threads call while somebody reads, slowly
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -8,14 +8,7 @@
  * Prints whether the handler ran, and how many bytes of what was copied behind it are wrong: first a small copy over the end of the large
  * one that was left, which must not come later.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

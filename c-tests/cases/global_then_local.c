@@ -2,7 +2,6 @@
  * One runtime loaded with RTLD_GLOBAL, then another by a plugin with RTLD_LOCAL. RTLD_DEFAULT finds the global one; the
  * plugin keeps its own.
  */
-#define _GNU_SOURCE
 #include "check.h"
 #include "lib/plugin.h"
 

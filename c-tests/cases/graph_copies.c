@@ -11,10 +11,7 @@
  *   many       a graph of many copies, updated with itself, and a batch of many
  *   batch      batches of copies between two devices, inside one, and with the host
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 #include "lib/runtime_batches.h"
@@ -23,7 +20,7 @@ enum { COUNT = 1 << 20, PITCH = 4096, LAUNCHES = 3 };
 
 #include "graph_ends.h"
 
-static void wait(void)
+static void wait_for_both(void)
 {
     for (int device = 1; device >= 0; device--) {
         CHECK(cudaSetDevice(device));
@@ -50,7 +47,7 @@ static void launch(cudaGraphExec_t exec)
     for (int i = 0; i < LAUNCHES; i++) {
         refill();
         CHECK(cudaGraphLaunch(exec, stream));
-        wait();
+        wait_for_both();
         compare(far_end, COUNT);
         compare(near_copy, COUNT / 2);
     }
@@ -106,7 +103,7 @@ static void updated(void)
     /* Half as much by the first node. */
     CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, node, far_end, near_end, COUNT / 2, cudaMemcpyDefault));
     CHECK(cudaGraphLaunch(exec, stream));
-    wait();
+    wait_for_both();
     /* A quarter by each. */
     CHECK(cudaGraphCreate(&other, 0));
     node = add(other, NULL, far_end, near_end, COUNT / 4);
@@ -123,7 +120,7 @@ static void updated(void)
 #endif
     refill();
     CHECK(cudaGraphLaunch(exec, stream));
-    wait();
+    wait_for_both();
     compare(far_end, COUNT / 4);
     compare(near_copy, COUNT / 4);
     CHECK(cudaGraphExecDestroy(exec));
@@ -164,7 +161,7 @@ static void renamed(void)
     CHECK(cudaGraphExecMemcpyNodeSetParams1D(exec, copy, near_copy, far_end, COUNT / 4, cudaMemcpyDefault));
     refill();
     CHECK(cudaGraphLaunch(exec, stream));
-    wait();
+    wait_for_both();
     compare(far_end, COUNT / 2);
     compare(near_copy, COUNT / 4);
     /* The inner copy is whole again, and the outer one does nothing. */
@@ -172,7 +169,7 @@ static void renamed(void)
     CHECK(cudaGraphNodeSetEnabled(exec, first, 0));
     CHECK(cudaMemcpy(far_end, sent, COUNT, cudaMemcpyHostToDevice));
     CHECK(cudaGraphLaunch(exec, stream));
-    wait();
+    wait_for_both();
     compare(near_copy, COUNT);
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
@@ -250,20 +247,20 @@ static void batches(void)
     for (int i = 0; i < LAUNCHES; i++) {
         refill();
         CHECK(copy_batch(dsts, srcs, sizes, 2, stream));
-        wait();
+        wait_for_both();
         compare(far_end, COUNT);
         /* Nothing of these is between devices. */
         void *inside[] = {near_copy, sent}, *from[] = {near_end, near_end};
         size_t both[] = {COUNT, COUNT};
         CHECK(copy_batch(inside, from, both, 2, stream));
         batch_3d(near_copy, near_end, COUNT);
-        wait();
+        wait_for_both();
         compare(near_copy, COUNT);
         /* Both ways at once. */
         void *ways[] = {far_copy, near_copy}, *ends[] = {near_end, far_end};
         CHECK(copy_batch(ways, ends, both, 2, stream));
         batch_3d(near_copy, far_end, COUNT);
-        wait();
+        wait_for_both();
         compare(near_copy, COUNT);
     }
 }
@@ -287,7 +284,7 @@ static void many(void)
 #endif
     refill();
     CHECK(cudaGraphLaunch(exec, stream));
-    wait();
+    wait_for_both();
     compare(far_end, NODES);
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
@@ -298,7 +295,7 @@ static void many(void)
         dsts[i] = (char *)far_end + i, srcs[i] = (char *)near_end + i, sizes[i] = 1;
     refill();
     CHECK(copy_batch(dsts, srcs, sizes, COPIES, stream));
-    wait();
+    wait_for_both();
     compare(far_end, COPIES);
 #endif
 }

@@ -8,15 +8,8 @@
  *
  * Prints whether there were many, how the last launch went, and that it was destroyed.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <string.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "check.h"
 

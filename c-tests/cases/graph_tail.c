@@ -4,10 +4,7 @@
  *
  * If cudaFree does wait for the host function, that gives up after GIVES_UP_MS.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

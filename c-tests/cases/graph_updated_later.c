@@ -4,7 +4,6 @@
  * may have a direct copy.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -5,12 +5,7 @@
  * Exits with 0 only if all bytes arrive. Prints on the simulated driver how many copies were direct, and how many staged; on a real one to
  * standard error how many GB/s each graph makes.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

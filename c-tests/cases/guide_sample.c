@@ -5,7 +5,6 @@
  * Exits with 0 only if every copy brought the right bytes.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -8,13 +8,7 @@
  *   barrierN rank N waits for its stream; all others make no further call, as in a barrier of the host
  *   spawns   starts a program that waits for its stream, then one that makes no further call, and waits for both
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -3,11 +3,8 @@
  * Prints what it sees, and a verdict for each pair: "reachable" if every route agrees that it is, "hidden" if every route
  * agrees that it is not, else "contradictory". Exits with 1 if a verdict is contradictory or a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -15,13 +15,8 @@
  * Prints whether the call waited, its code, the code that the copy's stream ends with, and whether the bytes at the destination are
  * right, wrong, or gone with their memory. Instead it prints `skipped` and why, where the driver or the machine lacks something.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

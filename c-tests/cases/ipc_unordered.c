@@ -3,13 +3,7 @@
  * waits for the event on its stream if the program is right, and not if it is wrong. `told`: the first one waits for its stream itself before it says so. Prints how
  * many bytes are not as a right program has them.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -2,12 +2,10 @@
  * Enabling peer access where the verdict on the pair is kept in a file: once there are contexts on both devices, no file is opened, nor
  * looked at, for it. A filter of system calls ends the process otherwise.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include "check.h"
 
 #define ENDS_AT(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)

@@ -13,12 +13,7 @@
  *
  * Prints whether the call waited, its code, that of the copy's stream, and whether the bytes arrived.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -8,11 +8,7 @@
  *
  * Prints what it got first, and then; how the last copy went, and whether all bytes were right.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -17,13 +17,6 @@
  * a: 1 MiB on device 0; b: 1 MiB on the last device, which may be the same; h: pageable host memory; ph: pinned; s: a stream of device 0;
  * p: cudaMemcpy3DPeer's parameters from a to b; n = 1 MiB. Device 0 is current.
  */
-#define _GNU_SOURCE
-#include <stdbool.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "check.h"
 
 typedef int result;

@@ -4,10 +4,7 @@
  *
  * On stderr: how many pairs had direct copies before.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 

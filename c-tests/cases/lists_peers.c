@@ -3,11 +3,8 @@
  * atomics, enabling and disabling, primary and created contexts, pools and mapped memory; with good and bad arguments.
  * Then copies between all pairs and checks every byte.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -4,12 +4,8 @@
  *   descriptors    the lowest free descriptor is the program's
  *   size           files may not grow beyond what the log soon reaches; SIGXFSZ has its default action
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "check.h"
 

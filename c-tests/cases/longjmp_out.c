@@ -3,7 +3,6 @@
  * taken for nested ones nor find anything locked.
  */
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

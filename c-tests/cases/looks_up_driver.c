@@ -2,10 +2,7 @@
  * A program of the driver API that finds each function by dlsym and is linked with nothing of CUDA. With `all`
  * it asks for them in all that is loaded, instead of by the driver's handle.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 

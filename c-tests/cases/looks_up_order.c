@@ -1,10 +1,7 @@
 /* build: -rdynamic -Wl,-rpath,$ORIGIN; run: looks_up_order on sim
  * Looks functions of the driver up, and says whether each is the driver's own.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <link.h>
-#include <string.h>
 
 #include "check.h"
 

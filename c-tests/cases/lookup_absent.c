@@ -2,7 +2,6 @@
  * A program without CUDA asks for CUDA functions, to find out whether there is a GPU. The answer must stay no: NULL, with
  * dlerror set, though a preloaded library exports such names.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

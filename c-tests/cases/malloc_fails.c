@@ -3,7 +3,6 @@
  *
  *   enables   peer access is enabled by the program, both ways, before there is no memory
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <errno.h>
 

@@ -3,13 +3,7 @@
  * device 0, copies to it and from it, and closes it. What each sees, and what is refused. `mapped`: memory that both map, which comes
  * by a file descriptor, and not by an IPC handle. `same`: of the device that opens it.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <signal.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

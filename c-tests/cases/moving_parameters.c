@@ -3,11 +3,7 @@
  * in memory that is gone for the next copy, at an odd address; and pointers into nothing, in calls that are refused before
  * anybody follows them.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "check.h"
 

@@ -2,8 +2,6 @@
  * Eight threads copy at once, half of them from GPU 0 to GPU 1 and half back, with all four functions, and check each byte.
  */
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -9,14 +9,8 @@
  *   times    says how long the longest call took
  *   exit     ends by _exit, without a call that waits for a device
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 
@@ -155,7 +149,7 @@ static void copy_all(struct worker *worker, int from, int round)
 }
 
 /* The program's own streams and no more: nothing here waits for a whole device. */
-static void wait(struct worker *worker)
+static void wait_for_streams(struct worker *worker)
 {
     for (int device = 0; device < 2; device++) {
         CHECK(cudaSetDevice(device));
@@ -172,13 +166,13 @@ static void round_trip(struct worker *worker, int from, int round)
     CHECK(cudaMemcpyAsync(worker->memory[!from], worker->expected, SIZE, cudaMemcpyDefault, worker->streams[!from]));
     CHECK(cudaSetDevice(from));
     CHECK(cudaMemcpyAsync(worker->memory[from], worker->sent, SIZE, cudaMemcpyDefault, worker->streams[from]));
-    wait(worker);
+    wait_for_streams(worker);
     CHECK(cudaSetDevice(from));
     copy_all(worker, from, round);
-    wait(worker);
+    wait_for_streams(worker);
     CHECK(cudaSetDevice(!from)); /* memory of a pool is copied by its device */
     CHECK(cudaMemcpyAsync(worker->received, worker->memory[!from], SIZE, cudaMemcpyDefault, worker->streams[!from]));
-    wait(worker);
+    wait_for_streams(worker);
     worker->wrong += differences(worker->received, worker->expected, SIZE);
 }
 

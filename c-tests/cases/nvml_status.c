@@ -6,8 +6,6 @@
  *   used     and there is a context on each device
  */
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 #include "check.h"
 
 typedef int status_function(void *one, void *other, int index, int *status);

@@ -3,9 +3,6 @@
  * other functions than those of the same name in today's headers, and come by linking, by dlsym, and by cuGetProcAddress for an old version.
  * After each, the form of today. No headers are needed. It runs on a stand-in driver that prints what it was given.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-
 #include "check.h"
 
 int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags);

@@ -3,7 +3,6 @@
  * with CUDA_API_PER_THREAD_DEFAULT_STREAM.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -3,10 +3,7 @@
  * the first copies. What the program granted, it can see: cuMemPoolGetAccess says 3, for each of
  * all pairs of devices.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include "check.h"
 

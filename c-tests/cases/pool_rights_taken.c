@@ -6,7 +6,6 @@
  *   reset    after the reset of a third device, which the pool has nothing to do with
  */
 #include <cuda.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -4,7 +4,6 @@
  * context must not be used in the next. Checks every byte.
  */
 #include <cuda.h>
-#include <string.h>
 
 #include "check.h"
 

@@ -2,9 +2,7 @@
  * Copies between memory of pools while a capture is under way on another stream, of this thread or of another one: the
  * capture must come out whole.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
 
 #include "check.h"
 

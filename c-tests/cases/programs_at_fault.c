@@ -7,12 +7,7 @@
  *   batch     the source of a batch is used again while the batch is under way
  *   stall     a staged copy of one thread keeps another from allocating
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

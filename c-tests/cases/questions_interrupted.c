@@ -2,11 +2,7 @@
  * Functions of the C interface are interrupted at each of their allocations by a signal. Its handler makes a call with a finding, and
  * returns (`finds`) or leaves by siglongjmp (`leaves`); then the function is called once more. Prints how many have returned each time.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <dlfcn.h>
-#include <setjmp.h>
-#include <signal.h>
 
 #include "../../include/p2pshim.h"
 #include "check.h"

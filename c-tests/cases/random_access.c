@@ -11,7 +11,6 @@
  * end with an error, and their context with them. What was never enabled is disabled at any time, and whoever enables does so
  * beside other threads' copies.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

@@ -10,12 +10,9 @@
  * anything; LAST if the runtime's last error is not what the call answered. In one sequence of eight, four threads share
  * the devices, each with memory, streams and contexts of its own, so that no answer depends on who comes first.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <limits.h>
-#include <sys/mman.h>
 
 #include "../../include/p2pshim.h"
 #include "check.h"

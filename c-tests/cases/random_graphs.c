@@ -18,7 +18,6 @@
  * between devices are not changed: some changes are refused while the copies are staged. Nowhere are they once the program has enabled
  * access between the devices, or has given rights: then all changes of copies that were staged are refused.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

@@ -10,11 +10,8 @@
  * their order, with the addresses of both places, or `perhaps FIRST SECOND` where that depends on what is not relied on; `wrong SEED` if at the end memory is not as the program should leave it; and how many programs
  * and uses there were.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #include "check.h"
 #include "lib/devices.h"

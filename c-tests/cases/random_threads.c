@@ -18,12 +18,8 @@
  * Prints how many rounds each of these calls had, and how many were wrong: nothing of that depends on time. Before it are lines for what is
  * wrong; then it exits with 1.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdatomic.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/copy_forms.h"

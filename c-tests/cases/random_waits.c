@@ -20,10 +20,8 @@
  * put earlier on the legacy default streams of X and Y, and before what is put on them later. Nothing else is relied on, of what is not
  * documented. Two threads make the calls, one at a time.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <time.h>
 
 #include "check.h"
 

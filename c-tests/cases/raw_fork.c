@@ -1,12 +1,7 @@
 /* build: runtime old; run: raw_fork on sim
  * A child made by the system call alone, so that no fork handler runs in it, calls peer functions.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/threads_sleep.h"

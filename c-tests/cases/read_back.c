@@ -9,10 +9,7 @@
  *
  * Prints whether the data of all copies was right, and frees its memory.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 #include "lib/runtime_batches.h"

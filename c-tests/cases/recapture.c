@@ -5,11 +5,8 @@
  *   again [peer]   the same copies, then others, into the graph; with `peer` peer copies too, which only p2pshim can capture
  *   graphics       copies for a graphics API, which simulated GPUs make once the capture has ended
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

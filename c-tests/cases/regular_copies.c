@@ -7,10 +7,7 @@
  *   past        copies of more than there is, by each function
  *   reused      2,000 copies, and as many to the host beside them, to memory at an address that was no memory when it was first copied to
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

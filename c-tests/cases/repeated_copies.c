@@ -3,16 +3,8 @@
  * captures that come and go, mistakes, threads, children. After each change all bytes have to arrive, and each code is what
  * it is without p2pshim. For tests/it/repeated_copies.rs.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/threads_sleep.h"

@@ -3,10 +3,7 @@
  * Reads the requests ("name version flags", a line each) from the file given and prints each with the library that the
  * function lies in.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "check.h"
 

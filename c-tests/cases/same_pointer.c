@@ -3,7 +3,6 @@
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include "check.h"
 

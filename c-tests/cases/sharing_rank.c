@@ -8,13 +8,8 @@
  *   copy FORM DEVICE N OFFSET M OFFSET BYTES        from M to N: the UUIDs of the GPUs that they are from and to, and the bytes
  *   close N                                         or frees it
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
-#include <stdbool.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/runtime_batches.h"

@@ -2,9 +2,7 @@
  * A signal handler makes a peer call of its own at every single instruction of another one. Neither may be mistaken for
  * the other: the copy answers as the copy, and the query writes only where it was told to. On the stand-in runtime.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <signal.h>
 #include <ucontext.h>
 
 #include "check.h"

@@ -2,10 +2,7 @@
  * Signal handlers leave peer calls by siglongjmp, wherever they strike: in the program, in the runtime or in whatever
  * stands between. Afterwards calls answer as before.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <sys/time.h>
 
 #include "check.h"

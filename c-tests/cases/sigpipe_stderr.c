@@ -2,10 +2,7 @@
  * Standard error is a pipe that nobody reads any more: a log line must neither kill the program nor leave a SIGPIPE
  * pending, nor take away one that the program has pending itself.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include "check.h"
 

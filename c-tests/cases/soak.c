@@ -21,18 +21,10 @@
  *
  * `soak child` is one of these children.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

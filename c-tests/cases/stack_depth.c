@@ -19,11 +19,8 @@
  * Prints the most that one of the early calls took, and one of the later ones; and how a copy goes then that is made on the main
  * thread's own stack, after some others.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <cuda.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "lib/painted_stack.h"
 

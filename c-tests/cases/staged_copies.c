@@ -14,10 +14,8 @@
  *   many COPIES RESETS     makes so many copies, large ones if it gets no access, and resets the source's device so often
  *                          after a large one; prints what of the process has grown since the first tenth of each
  */
-#define _POSIX_C_SOURCE 200809L
 #include <cuda_runtime_api.h>
 #include <dirent.h>
-#include <time.h>
 
 #include "check.h"
 #include "lib/random.h"

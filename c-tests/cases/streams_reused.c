@@ -6,10 +6,6 @@
  * default streams, and copies synchronously; another destroys them. waits: as handles, and one thread waits for all copies again and again.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "check.h"
 

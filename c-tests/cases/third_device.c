@@ -3,10 +3,7 @@
  * source's device. It is ordered with the default streams of all three. Something holds one of those up until a host function behind
  * the copy, on another, has run, or for a while; that function tells whether it had to wait.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <cuda.h>
-#include <string.h>
-#include <time.h>
 
 #include "check.h"
 

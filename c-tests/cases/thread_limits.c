@@ -5,15 +5,8 @@
  * raw-child: a child that has run no fork handler calls as well.
  * elsewhere: the program goes to another folder, closes all descriptors, and goes on.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <limits.h>
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/threads_sleep.h"

@@ -2,9 +2,6 @@
  * Opens libraries one after the other; the last has static thread storage. glibc keeps 1,664 bytes
  * for all such libraries that are opened later.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-
 #include "check.h"
 
 int main(int count, char **libraries)

@@ -2,11 +2,7 @@
  * One thread copies on a stream of its own all the time, another captures in global mode again and again: who measures the
  * first one's copies must ask about no event meanwhile, since that would end the other's captures.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,9 +4,6 @@
  * survive the use of an event that is gone.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 
 #include "check.h"
 

@@ -3,7 +3,6 @@
  * thread's copies are as large as its number.
  */
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

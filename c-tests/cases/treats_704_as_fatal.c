@@ -4,7 +4,6 @@
  * step for failed, and ends. `fatal`: the second library itself ends there. Its copies would have been right.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

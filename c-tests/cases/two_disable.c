@@ -2,10 +2,7 @@
  * Two threads at once disable access of the same context to the same peer: one succeeds and the other is told that it is
  * not enabled (705), always. Prints how often it was otherwise.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 #include "check.h"
 

@@ -3,11 +3,8 @@
  * memory. Memory is allocated and freed by each route to the driver; it says what UCX heard of.
  * UCX comes before the first call of CUDA, or after it; with `runtime`, memory of the runtime is wanted too. (UCX's tables lead calls of any runtime to its own, which needs a real driver.)
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 #include <ucm/api/ucm.h>
 #include <ucp/api/ucp.h>
 

@@ -13,14 +13,7 @@
  *   graph       two copies to the same memory in a graph
  *   host        a copy, a function of the host behind it, and a read on another stream after the host has seen it: right, and a possible race
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -1,12 +1,8 @@
 /* build: driver; run: unshared on sim
  * Calls by which processes share memory, each of which fails for another reason.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <spawn.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 

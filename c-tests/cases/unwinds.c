@@ -2,13 +2,9 @@
  * Calls whose first instructions in the shim are made in single steps: at each, a profiler or the cancellation of a thread
  * must find the way back to the caller. Says whether there were such instructions, and from how many the way was not found.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <link.h>
-#include <signal.h>
-#include <string.h>
 #include <ucontext.h>
 #include <unwind.h>
 

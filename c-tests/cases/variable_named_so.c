@@ -1,8 +1,6 @@
 /* build: -Wl,-rpath,$ORIGIN; run: variable_named_so on nothing
  * A library has variables with the names of peer functions; who looks them up gets the variables.
  */
-#include <dlfcn.h>
-
 #include "check.h"
 
 int main(void)

@@ -2,10 +2,7 @@
  * Children that share the memory of their process, and end inside a copy: by _exit, and by execve. The process itself copies on.
  * On the stand-in runtime.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/standin_runtime.h"

@@ -9,13 +9,8 @@
  * Each of the THREADS (4) makes ROUNDS rounds. A host function before each copy takes a moment, so that the copy is not over when its call
  * returns. Prints how many rounds were wrong.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -6,12 +6,7 @@
  * that holds up the copy was open when it returned. A thread opens the gate after LATER_MS if the call has to wait, and else after so long
  * that a call which does not wait has returned on any machine: the program opens the gate then.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <pthread.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,13 +4,7 @@
  *
  * The copies before have not ended, so that p2pshim has to make events for new streams. Without p2pshim nothing blocks.
  */
-#define _GNU_SOURCE
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "lib/blocking_driver.h"

@@ -9,14 +9,7 @@
  *
  * The gate that holds up the copies opens LATER_MS after cudaDeviceSynchronize was called, when the thread is out.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -4,13 +4,6 @@
  *
  * Prints how many copies nobody waits for, and on standard error whether many were left. Without p2pshim no event is recorded, and none is needed.
  */
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <ucontext.h>
 
 #include "check.h"

@@ -1,14 +1,11 @@
 /* build: driver; run: without_vm_readv on sim
  * process_vm_readv is refused (EPERM), as some containers do: what a pool is said to grant, and what granting it answers.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
-#include <stddef.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include "check.h"
 int main(void){
  struct sock_filter f[]={BPF_STMT(BPF_LD|BPF_W|BPF_ABS,offsetof(struct seccomp_data,nr)),BPF_JUMP(BPF_JMP|BPF_JEQ|BPF_K,SYS_process_vm_readv,0,1),BPF_STMT(BPF_RET|BPF_K,SECCOMP_RET_ERRNO|EPERM),BPF_STMT(BPF_RET|BPF_K,SECCOMP_RET_ALLOW)};

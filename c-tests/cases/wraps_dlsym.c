@@ -3,10 +3,7 @@
  * dlvsym(RTLD_NEXT). It must neither recurse nor get other answers. Its dlsym stands before every preloaded one, so only
  * calls that are bound by linking can be seen.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <string.h>
 
 #include "check.h"
 #include "glibc.h"

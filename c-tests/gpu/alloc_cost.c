@@ -7,7 +7,6 @@
  * A line a number of peers, with tabs: the number, medians of the host time of cudaMalloc and of cudaFree of 4 MiB, in
  * microseconds.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 
 #include "check.h"

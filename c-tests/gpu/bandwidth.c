@@ -9,7 +9,6 @@
  * time, the time until it is complete, and the time of each when a hundred are in a row, in microseconds. Medians.
  * Exits with 1 if a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 
 #include "check.h"

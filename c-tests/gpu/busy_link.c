@@ -6,12 +6,8 @@
  *   verify    enables access from 0 to 1 as long as it is refused, 5 s at most, and copies. Prints how often it was refused, and
  *             how the copy went
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <poll.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
 

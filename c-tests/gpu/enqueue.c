@@ -11,12 +11,9 @@
  *   many BYTES COUNT
  *            copies of so many bytes, waited for together: prints 0, 1, and the microseconds that each took
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "measure.h"

@@ -9,7 +9,6 @@
  * that is complete, of the first copy back, until that is complete, in microseconds; then GB/s from i to j, which tells
  * whether the copies are direct by then. Exits with 1 if a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 
 #include "check.h"

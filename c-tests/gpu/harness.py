@@ -114,7 +114,8 @@ def build(source, runtime="static", name=None):
         return program
     command = ["nvcc", "-O1", "-g", f"-I{HERE}", "-Wno-deprecated-gpu-targets", "-cudart", runtime, "-o", program]
     # Without the GPUs' own architecture, the kernel would be compiled again by the driver when it is loaded.
-    command += [HERE / source] + (["-arch=native"] if source.endswith(".cu") else [])
+    # C++ has the extensions of GNU already.
+    command += [HERE / source, "-arch=native" if source.endswith(".cu") else "-D_GNU_SOURCE"]
     # As its first line says: c-tests/README.md.
     words = (HERE / source).read_text().split("; run:")[0].split()
     libraries = ["-lcuda"] if "driver" in words else []

@@ -25,7 +25,7 @@ def versions():
 def program(version):
     made = BUILD / f"legacy-{version}"
     if not made.exists():
-        command = ["gcc", "-std=c11", "-O1", f"-I{HERE}", SOURCE, LIBRARIES / f"libcudart.so.{version}", f"-Wl,-rpath,{LIBRARIES}", "-o", made]
+        command = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{HERE}", SOURCE, LIBRARIES / f"libcudart.so.{version}", f"-Wl,-rpath,{LIBRARIES}", "-o", made]
         if subprocess.run([str(word) for word in command]).returncode != 0:
             raise Failed("legacy.c does not compile")
     return made

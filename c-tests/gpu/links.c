@@ -10,14 +10,7 @@
  * A line for each number of links and size: links, MiB, GB/s a link. Tabs between columns; medians. All sizes are divided by DIVISOR.
  * Exits with 1 if a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "measure.h"

@@ -2,9 +2,6 @@
 #ifndef P2PSHIM_C_TESTS_MEASURE_H
 #define P2PSHIM_C_TESTS_MEASURE_H
 
-#include <string.h>
-#include <time.h>
-
 #define MIB ((size_t)1 << 20)
 
 /* Microseconds. */

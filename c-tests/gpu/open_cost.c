@@ -2,10 +2,7 @@
  * Host time of exporting and of opening memory: a process exports allocations of GPU 1, another one opens and closes them on GPU 0.
  * Prints medians in microseconds, with tabs: of cudaIpcGetMemHandle, of cudaIpcOpenMemHandle and of cudaIpcCloseMemHandle.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "measure.h"

@@ -9,7 +9,6 @@
  * A line a function, with tabs: name, GB/s of a copy of 64 MiB, and the host's time of its call in
  * microseconds. Medians. Exits with 1 if a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

@@ -12,9 +12,7 @@
  *
  * Tabs between columns; medians. Exits with 1 if a copy brought wrong bytes.
  */
-#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 #include "measure.h"

@@ -6,8 +6,6 @@
 
 #include "hip.h"
 
-#include <string.h>
-
 enum { SIZE = 64 << 10 };
 
 static unsigned char sent[SIZE], received[SIZE];

@@ -9,12 +9,7 @@
  *
  * A copy may never end: nothing waits for a device.
  */
-#define _GNU_SOURCE
 #include "hip.h"
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { SIZE = 1 << 16 };
 

@@ -10,11 +10,6 @@
  */
 #include "hip.h"
 
-#include <stdbool.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 enum { SIZE = 512, NOTHING = -77 };
 
 static void *A, *B, *C, *H;

@@ -2,11 +2,7 @@
  * A program that is not linked with HIP and opens it itself, out of everybody's sight, as Python extensions do: functions by
  * name, and by name and version.
  */
-#define _GNU_SOURCE
 #include "hip.h"
-
-#include <dlfcn.h>
-#include <string.h>
 
 enum { SIZE = 4096 };
 

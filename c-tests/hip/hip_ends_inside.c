@@ -1,9 +1,6 @@
 /* build: hip; run: hip_ends_inside sync|async|box on sim
  * The process ends inside a copy from GPU 0 to GPU 1 that is staged: sync, async, or box, which there is since 7.
  */
-#define _GNU_SOURCE
-#include <string.h>
-
 #include "hip.h"
 #include "lib/ends_inside.h"
 

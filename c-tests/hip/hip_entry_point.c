@@ -2,7 +2,6 @@
  * hipGetProcAddress, from 6.1 on: every peer function by name, called through what it answers; names that are none; bad
  * arguments; itself through itself. From 7.1 on the other look-ups, too.
  */
-#define _GNU_SOURCE
 #include "hip.h"
 
 #if HIP_MAJOR < 6
@@ -14,8 +13,6 @@ int main(void)
 }
 
 #else
-
-#include <string.h>
 
 enum { SIZE = 4096, VERSION = HIP_MAJOR * 100 };
 

@@ -5,7 +5,6 @@
  *   reset    with a reset of device 0 behind the copy, and another copy
  */
 #include "hip.h"
-#include <string.h>
 
 enum { SIZE = 4096 };
 

@@ -3,7 +3,6 @@
  * nothing enabled, which HIP needs for kernels only.
  */
 #include "hip.h"
-#include <string.h>
 
 enum { SIZE = 1 << 20 };
 

@@ -1,9 +1,6 @@
 /* build: hip; run: hip_ipc on sim
  * Two processes share memory and an event by handles: the owner records the event behind a write, the other waits for it and reads.
  */
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "hip.h"
 #include "check.h"
 

@@ -2,10 +2,7 @@
  * Every peer function of a HIP library that the program opens itself, and its regular copies, on a machine that may have no
  * device: each code, and the last error behind it.
  */
-#define _GNU_SOURCE
 #include "hip.h"
-
-#include <dlfcn.h>
 
 #define EACH(f)                                                                                                                \
     f(hipDeviceCanAccessPeer) f(hipDeviceEnablePeerAccess) f(hipDeviceDisablePeerAccess) f(hipDeviceGetP2PAttribute)            \

@@ -3,9 +3,6 @@
  */
 #include "hip.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { ROWS = 33, WIDTH = 512 };
 
 int main(int argc, char **argv)

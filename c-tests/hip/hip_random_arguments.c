@@ -9,7 +9,6 @@
  * In one sequence of eight, four threads share the devices, each with memory and streams of its own; what is enabled belongs
  * to all of them, so each enables from a device of its own.
  */
-#define _GNU_SOURCE
 #include "random.h"
 
 #include <limits.h>

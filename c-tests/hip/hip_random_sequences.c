@@ -10,7 +10,6 @@
  * In one sequence of ten, four threads share the devices. What is enabled belongs to all threads, so each enables from a
  * device of its own.
  */
-#define _GNU_SOURCE
 #include "random.h"
 
 enum { STEPS = 24, BUFFERS = 8, STREAMS = 3, SMALL = 2000, LARGE = (256 << 10) + 512 };

@@ -3,8 +3,6 @@
  * too. Exits with 0 only if all bytes arrive.
  */
 #include "hip.h"
-#include <stdbool.h>
-#include <string.h>
 
 enum { WIDTH = 1 << 10, HEIGHT = 1 << 10, SIZE = WIDTH * HEIGHT, FUNCTIONS = 15 };
 

@@ -5,10 +5,6 @@
  */
 #include "hip.h"
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
-
 enum { THREADS = 8, TIMES = 100, SIZE = 8192 };
 
 struct thread {

@@ -3,8 +3,6 @@
  */
 #include "hip.h"
 
-#include <stdio.h>
-
 int main(void)
 {
     void *dst;

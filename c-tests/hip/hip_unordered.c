@@ -2,10 +2,6 @@
  * A copy to GPU 1 on a stream that is held up, and a read there on another stream, which waits for it in a program that is right. HIP's copies of
  * memory between devices run on the stream of the caller: nothing orders the destination's device behind it. Prints the first byte.
  */
-#define _GNU_SOURCE
-#include <string.h>
-#include <unistd.h>
-
 #include "hip.h"
 
 enum { BYTES = 1 << 20 };

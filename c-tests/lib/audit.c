@@ -2,7 +2,6 @@
  * For the dynamic linker's LD_AUDIT: sees each object and each binding of a symbol, and leaves all as it is. At exit it says on standard
  * error how often cudaMemcpyPeer was bound, and to what.
  */
-#define _GNU_SOURCE
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * For the dynamic linker's LD_AUDIT, as tools that trace calls of libraries: sees each call that a reference of CUDA makes, and its end, so that the linker
  * makes the call in the place of its caller. It says at exit on standard error how many calls began and ended.
  */
-#define _GNU_SOURCE
 #include <link.h>
 #include <stdatomic.h>
 #include <stdint.h>

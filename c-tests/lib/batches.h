@@ -5,9 +5,6 @@
 #ifndef P2PSHIM_C_TESTS_BATCHES_H
 #define P2PSHIM_C_TESTS_BATCHES_H
 
-#include <dlfcn.h>
-#include <string.h>
-
 enum { IN_ORDER = 1, DURING_CALL = 2, ANY_ORDER = 3 };
 
 struct location {

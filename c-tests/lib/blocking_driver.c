@@ -2,7 +2,6 @@
  * The benchmarks' driver with streams and events, whose calls that make an event do what the program says: block, for example. It knows its
  * last copy.
  */
-#define _GNU_SOURCE
 #define cuEventCreate create_event
 #define cuMemcpyPeerAsync copy_between_peers
 #define cuCtxEnablePeerAccess enable_access

@@ -5,9 +5,6 @@
 #ifndef P2PSHIM_C_TESTS_COPY_FORMS_H
 #define P2PSHIM_C_TESTS_COPY_FORMS_H
 
-#include <dlfcn.h>
-#include <stdbool.h>
-
 #include "batches.h"
 
 /* In every driver and runtime; the headers of some releases hide them or rename them. */

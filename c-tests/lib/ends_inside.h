@@ -4,10 +4,7 @@
 #ifndef ENDS_INSIDE_H
 #define ENDS_INSIDE_H
 
-#include <signal.h>
 #include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Staging so much takes 6.7 ms, for which the call does not return. */
 enum { LARGE = 256 << 20, SMALL = 4096 };

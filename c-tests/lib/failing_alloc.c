@@ -12,7 +12,6 @@
  *   FAILING_ALLOC_ONLY=N      forks nothing: in the program itself all allocations of the shim fail from the N-th on; with 0 none does, and
  *                             standard error says at the end how many there were
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>

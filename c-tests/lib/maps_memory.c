@@ -3,7 +3,6 @@
  * own device has access, and other processes open it by a ticket. A ticket is as large as a driver's handle, and has nothing where that
  * has it. It says at the end how often it allocated, exported and opened.
  */
-#define _GNU_SOURCE
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>

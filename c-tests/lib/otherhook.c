@@ -2,7 +2,6 @@
  * Somebody else's preload library: wraps dlsym and cudaMemcpyPeer and hands on to the next. With OTHERHOOK_LOG set to a
  * file, it writes a line there for each call that it saw.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

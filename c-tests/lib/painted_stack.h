@@ -4,10 +4,6 @@
 #ifndef P2PSHIM_C_TESTS_PAINTED_STACK_H
 #define P2PSHIM_C_TESTS_PAINTED_STACK_H
 
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
-
 #include "check.h"
 
 enum { PAINT = 0xa5, BELOW = 512 /* bytes under a frame that are left to it */ };

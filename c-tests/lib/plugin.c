@@ -3,7 +3,6 @@
  * See plugin.h.
  */
 #include <cuda_runtime_api.h>
-#include <string.h>
 
 #include "check.h"
 

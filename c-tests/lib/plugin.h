@@ -2,8 +2,6 @@
 #ifndef P2PSHIM_C_TESTS_PLUGIN_H
 #define P2PSHIM_C_TESTS_PLUGIN_H
 
-#include <dlfcn.h>
-
 #include "check.h"
 
 struct plugin {

@@ -7,10 +7,7 @@
 #ifndef P2PSHIM_C_TESTS_RANDOM_H
 #define P2PSHIM_C_TESTS_RANDOM_H
 
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <string.h>
 
 enum { MOST_PARTS = 4 };
 

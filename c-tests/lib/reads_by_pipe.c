@@ -2,7 +2,6 @@
  * process_vm_readv where there is none, as under QEMU's user mode: reads memory of the calling process through a pipe, into which the
  * system copies nothing that is not there.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/uio.h>

@@ -3,7 +3,6 @@
  * hundredth copy, since libraries come later. Its functions go on to what the first entry held, or, with REWRITES=next, to what is next for dlsym. It says
  * at the end how many copies it saw.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>

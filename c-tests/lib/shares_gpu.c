@@ -3,7 +3,6 @@
  * driver what comes first in the process, and nothing if a thread asks a second time for the next one. Its functions call
  * what a table has, which is filled from the driver itself. It says at the end how many calls it saw.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,10 +7,6 @@
 #ifndef P2PSHIM_C_TESTS_SOAK_CHILDREN_H
 #define P2PSHIM_C_TESTS_SOAK_CHILDREN_H
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 enum { CHILD_BYTES = 4096, CHILD_COPIES = 24, CHILD_PIPE = 9 };
 enum child_end { RETURNS, EXITS, EXECS, IS_KILLED, CHILD_ENDS };
 

@@ -7,9 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Bytes that somebody in the process has from malloc. Its own figures count what it keeps for threads as well. */
 static atomic_long heap_bytes;

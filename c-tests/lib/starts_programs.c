@@ -3,7 +3,6 @@
  * of its own: ../lib/qemu-aarch64, seen from this library's folder, where root/ is what it takes for the system's root. One that gets no preloads gets
  * this.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>

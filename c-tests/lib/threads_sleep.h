@@ -7,10 +7,6 @@
 #define P2PSHIM_C_TESTS_THREADS_SLEEP_H
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Whether a thread is asleep, or is gone by now. */
 static inline int thread_sleeps(const char *thread)

@@ -4,7 +4,6 @@
  * own, and finds the next one as wrappers do: RTLD_NEXT, then the driver by name. Built a second time with -Bsymbolic. It says
  * at the end how many calls it saw.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -110,9 +110,9 @@ preloaded() {
 # Programs that are not to know what is installed.
 sim=/tmp/sim && mkdir $sim && dpkg-deb --fsys-tarfile "${deb[0]}" | tar x -C $sim --strip-components=5 ./usr/lib/p2pshim/sim
 for program in demo hanging; do
-    gcc -Iinclude -I. $program.c $sim/libcudart.so.12 -ldl -o /tmp/$program || exit 1
+    gcc -D_GNU_SOURCE -Iinclude -I. $program.c $sim/libcudart.so.12 -ldl -o /tmp/$program || exit 1
 done
-gcc -Iinclude -I. demo.c $sim/libcudart.so.12 -ldl -Wl,-rpath,$sim -Wl,--disable-new-dtags -o /tmp/demo-rpath || exit 1
+gcc -D_GNU_SOURCE -Iinclude -I. demo.c $sim/libcudart.so.12 -ldl -Wl,-rpath,$sim -Wl,--disable-new-dtags -o /tmp/demo-rpath || exit 1
 before=$(installed)
 
 check 'deb: dpkg installs it' '*Setting up p2pshim*' dpkg -i "${deb[0]}"
