@@ -7,6 +7,11 @@
  *   SHOW(call)       prints "call = cudaErrorName", success or not
  *   SHOW_CU(call)    the same for a driver call
  *   device_memory(device, bytes), context_memory(&context, device, bytes)    memory, by the runtime or the driver
+ *   non_blocking_stream(), driver_stream()    a stream of the current device, by the runtime or the driver
+ *   simulated_copies(from, to, &direct, &staged)    copies that the driver has made, if it is a simulated one
+ *   run_in_thread(work, argument)    what a thread returns
+ *   sleep_for(milliseconds)
+ *   FIND_CASE(cases, name)    the row of a table of NAMED(function) or {"name", function}
  *   has_word(argc, argv, word)    whether it is among the arguments
  *
  * Programs print no pointers and no times, so that a plain and a preloaded run can be compared.
@@ -69,6 +74,13 @@ static inline void *device_memory(int device, size_t bytes)
     CHECK(cudaMalloc(&memory, bytes));
     return memory;
 }
+
+static inline cudaStream_t non_blocking_stream(void)
+{
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
 #endif
 
 #if defined OLD_RUNTIME && defined __CUDA_RUNTIME_API_H__
@@ -115,16 +127,71 @@ static inline CUresult show_driver(const char *call, CUresult error)
     return error;
 }
 
-/* Memory of a device's primary context, which is current from now on. */
+/* A device's primary context, which is current from now on. */
+static inline CUcontext primary_context(int device)
+{
+    CUcontext context;
+    CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK_CU(cuCtxSetCurrent(context));
+    return context;
+}
+
+/* Memory of that. */
 static inline CUdeviceptr context_memory(CUcontext *context, int device, size_t bytes)
 {
     CUdeviceptr memory;
-    CHECK_CU(cuDevicePrimaryCtxRetain(context, device));
-    CHECK_CU(cuCtxSetCurrent(*context));
+    *context = primary_context(device);
     CHECK_CU(cuMemAlloc(&memory, bytes));
     return memory;
 }
+
+static inline CUstream driver_stream(void)
+{
+    CUstream stream;
+    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
 #endif
+
+/* A runtime does not show the driver's functions to others. */
+static inline bool simulated_copies(int from, int to, unsigned long long *direct, unsigned long long *staged)
+{
+    int (*count)(int, int, unsigned long long *, unsigned long long *);
+    *(void **)&count = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
+    return count && count(from, to, direct, staged) == 0;
+}
+
+static inline void *run_in_thread(void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    void *returned;
+    REQUIRE(pthread_create(&thread, NULL, work, argument) == 0 && pthread_join(thread, &returned) == 0);
+    return returned;
+}
+
+static inline void sleep_for(int milliseconds)
+{
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+/* A row of a table of what a program can do. */
+struct named_case {
+    const char *name;
+    void (*run)(void);
+};
+
+#define NAMED(name) {#name, name}
+#define FIND_CASE(cases, name) find_case(cases, sizeof(cases) / sizeof *(cases), name)
+
+/* NULL if there is none of that name. */
+static inline const struct named_case *find_case(const struct named_case *cases, size_t count, const char *name)
+{
+    for (const struct named_case *row = cases; row < cases + count; row++)
+        if (strcmp(row->name, name) == 0)
+            return row;
+    return NULL;
+}
 
 static inline int has_word(int argc, char **argv, const char *word)
 {

@@ -130,12 +130,10 @@ static void like_llama(void)
 /* The consumer of vllm/distributed/device_communicators/custom_all_reduce_utils.py, on device 0. */
 static int open_and_write(void)
 {
-    CUcontext context;
     CUdeviceptr there;
     CUipcMemHandle handle;
     CHECK_CU(cuInit(0));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
-    CHECK_CU(cuCtxSetCurrent(context));
+    primary_context(0);
     REQUIRE(read(STDIN_FILENO, &handle, sizeof handle) == sizeof handle);
     if (cuIpcOpenMemHandle(&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS)
         return 1;

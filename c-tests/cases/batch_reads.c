@@ -25,12 +25,11 @@ int main(void)
     static CUmemcpyAttributes attributes[COPIES];
     CUcontext contexts[2];
     CUdeviceptr memory[2];
-    CUstream stream;
     size_t failed;
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--)
         memory[device] = context_memory(&contexts[device], device, COPIES * EACH);
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     for (int copy = 0; copy < COPIES; copy++) {
         srcs[copy] = memory[0] + (size_t)copy * EACH;
         dsts[copy] = memory[1] + (size_t)copy * EACH;

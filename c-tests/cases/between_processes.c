@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 #include "lib/runtime_batches.h"
 
 enum { COUNT = 2 << 20, PART = 300000, ROW = 1000, INSIDE = 5000, OWNERS_SEED = 1, OPENERS_SEED = 2, CHANNEL = 9 };
@@ -96,11 +97,8 @@ static void refused(void)
 /* Maps physical memory and lets a device reach it. */
 static CUdeviceptr map(CUmemGenericAllocationHandle physical, int device)
 {
-    CUdeviceptr address;
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CHECK_CU(cuMemAddressReserve(&address, COUNT, 0, 0, 0));
-    CHECK_CU(cuMemMap(address, COUNT, 0, physical, 0));
+    CUmemAccessDesc access = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CUdeviceptr address = map_physical(physical, COUNT);
     if (SHOW_CU(cuMemSetAccess(address, COUNT, &access, 1)) != CUDA_SUCCESS)
         refused();
     return address;
@@ -128,12 +126,11 @@ static bool is_ordered(void)
 /* Fills memory some time after it has returned. */
 static void put_later(void *memory, struct ticket *ticket)
 {
-    cudaStream_t stream;
     cudaEvent_t event;
     void *pinned;
     CHECK(cudaMallocHost(&pinned, COUNT));
     fill(pinned, COUNT, OWNERS_SEED);
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
     CHECK(cudaIpcGetEventHandle(&ticket->event, event));
     CHECK(cudaLaunchHostFunc(stream, sleep_a_while, NULL));
@@ -372,8 +369,7 @@ static void copy_3d(char *dst, const char *src, cudaStream_t stream)
 static void copy(char *dst, const char *src, cudaEvent_t after)
 {
     enum { REST = 5 * PART, ROWS = (COUNT - REST) / ROW, LAST = COUNT - REST - ROWS * ROW };
-    cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     if (after)
         CHECK(cudaStreamWaitEvent(stream, after, 0));
     CHECK(cudaMemcpyPeerAsync(dst, 0, src, 0, PART, stream));

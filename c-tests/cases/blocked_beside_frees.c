@@ -81,8 +81,7 @@ int main(int argc, char **argv)
     CHECK_CU(cuInit(0));
     for (int i = 0; i < 2; i++) {
         CHECK_CU(cuDeviceGet(&devices[i], i));
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[i], devices[i]));
-        CHECK_CU(cuCtxSetCurrent(contexts[i]));
+        contexts[i] = primary_context(devices[i]);
         CHECK_CU(cuMemAlloc(i ? &dst : &src, BYTES));
         CHECK_CU(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     }

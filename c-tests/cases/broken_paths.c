@@ -16,6 +16,7 @@
 
 #include "check.h"
 #include "lib/batches.h"
+#include "lib/mappings.h"
 
 enum {
     COUNT = 24, /* copies of each form; one alone would be too few for a pair to be worth enabling */
@@ -42,26 +43,10 @@ static void show_enabling(CUresult result)
         printf("access: %s\n", driver_error_name(result));
 }
 
-static CUmemAccessDesc access_of(int device)
-{
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device;
-    return access;
-}
-
 static CUdeviceptr map(int device)
 {
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    CUmemAccessDesc own = access_of(device), other = access_of(!device);
-    CUmemGenericAllocationHandle physical;
-    CUdeviceptr at;
-    properties.location = own.location;
-    CHECK_CU(cuMemAddressReserve(&at, ALLOCATED, 0, 0, 0));
-    CHECK_CU(cuMemCreate(&physical, ALLOCATED, &properties, 0));
-    CHECK_CU(cuMemMap(at, ALLOCATED, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(at, ALLOCATED, &own, 1));
-    show_enabling(cuMemSetAccess(at, ALLOCATED, &other, 1));
+    CUdeviceptr at = mapped_memory(device, ALLOCATED, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    show_enabling(grant_mapping(at, ALLOCATED, !device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     return at;
 }
 
@@ -91,10 +76,8 @@ static void enable(int from, int to)
         printf("access: there is no path\n");
     else if (is("program") || is("asks"))
         show_enabling(cuCtxEnablePeerAccess(contexts[to], 0));
-    else if (is("pool")) {
-        CUmemAccessDesc access = access_of(from);
-        show_enabling(cuMemPoolSetAccess(pools[to], &access, 1));
-    }
+    else if (is("pool"))
+        show_enabling(grant_pool(pools[to], from, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 }
 
 static CUresult copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -262,11 +245,8 @@ int main(int argc, char **argv)
     find_batches();
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++) {
-        CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
-        properties.location = access_of(device).location;
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemPoolCreate(&pools[device], &properties));
+        contexts[device] = primary_context(device);
+        CHECK_CU(new_pool(&pools[device], device));
         CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
     }
     if (argc == 3) {

@@ -258,26 +258,20 @@ static void back(void)
     }
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} ways[] = {
-    {"threads", by_threads}, {"driver", by_driver}, {"default", by_default}, {"parts", parts}, {"loader", loader},
-    {"offload", offload}, {"checkpoint", checkpoint}, {"in_turn", in_turn}, {"back", back},
+static const struct named_case ways[] = {
+    {"threads", by_threads}, {"driver", by_driver}, {"default", by_default}, NAMED(parts), NAMED(loader), NAMED(offload), NAMED(checkpoint),
+    NAMED(in_turn), NAMED(back),
 };
-enum { WAYS = sizeof ways / sizeof *ways };
 
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "pinned";
-    size_t way = 0;
-    while (way < WAYS && strcmp(what, ways[way].name) != 0)
-        way++;
+    const struct named_case *way = FIND_CASE(ways, what);
     for (int device = 0; device < 2; device++)
         memory[device] = device_memory(device, BYTES);
     CHECK(cudaStreamCreate(&stream));
-    if (way < WAYS)
-        ways[way].run();
+    if (way)
+        way->run();
     else if (strcmp(what, "pinned") == 0)
         waiting(BYTES, COUNT);
     else if (strcmp(what, "twice") == 0)

@@ -13,7 +13,6 @@
 #include "check.h"
 
 enum { SIZE = 2 << 20, COPIES = 40 };
-typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 static CUcontext contexts[2];
@@ -36,7 +35,6 @@ static void make(int device)
 
 int main(int argc, char **argv)
 {
-    pthread_t thread;
     CUcontext created, popped;
     CUgraph graph;
     unsigned long long direct, staged;
@@ -44,7 +42,6 @@ int main(int argc, char **argv)
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++)
         make(device);
-    counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     if (strcmp(argv[1], "context") == 0)
         CHECK_CU(cuCtxCreate_v2(&created, 0, 0));
@@ -56,8 +53,7 @@ int main(int argc, char **argv)
         CHECK_CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     }
     if (strcmp(argv[1], "elsewhere") == 0) {
-        REQUIRE(pthread_create(&thread, NULL, end, NULL) == 0);
-        REQUIRE(pthread_join(thread, NULL) == 0);
+        run_in_thread(end, NULL);
     } else if (strcmp(argv[1], "reset") == 0) {
         CHECK_CU(cuDevicePrimaryCtxReset(0));
         make(0);
@@ -74,7 +70,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < COPIES; i++)
         CHECK_CU(cuMemcpyPeer(memory[1], contexts[1], memory[0], contexts[0], SIZE));
     CHECK_CU(cuCtxSynchronize());
-    if (counts && counts(0, 1, &direct, &staged) == 0)
+    if (simulated_copies(0, 1, &direct, &staged))
         printf("%d copies, %llu direct, %llu staged\n", COPIES, direct, staged);
     return 0;
 }

@@ -65,12 +65,11 @@ static int rows_wrong(int width)
 
 static int capture(const char *name, cudaError_t (*copy)(cudaStream_t), int width, enum cudaStreamCaptureMode mode)
 {
-    cudaStream_t stream;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
     int wrong = 0;
 
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(stream, mode));
     cudaError_t copied = copy(stream), ended = cudaStreamEndCapture(stream, &graph);
     printf("%s, mode %d: %s, capture: %s\n", name, (int)mode, cudaGetErrorName(copied), cudaGetErrorName(ended));
@@ -95,10 +94,9 @@ static pthread_barrier_t begun, finished;
 
 static void *capture_elsewhere(void *unused)
 {
-    cudaStream_t stream;
     cudaGraph_t graph = NULL;
     (void)unused;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     pthread_barrier_wait(&begun);
     pthread_barrier_wait(&finished);
@@ -137,9 +135,8 @@ int main(int argc, char **argv)
         pthread_barrier_init(&finished, NULL, 2);
         REQUIRE(pthread_create(&other, NULL, capture_elsewhere, NULL) == 0);
         pthread_barrier_wait(&begun);
-        cudaStream_t stream;
         cudaGraph_t graph = NULL;
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        cudaStream_t stream = non_blocking_stream();
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
         printf("beside a capture elsewhere: %s", cudaGetErrorName(linear(stream)));
         printf(", %s", cudaGetErrorName(box(stream)));

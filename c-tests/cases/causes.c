@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { SIZE = 4 << 20 };
 
@@ -20,9 +21,8 @@ static void set_up(void)
 
 static cudaStream_t stream_of(int device)
 {
-    cudaStream_t stream;
     CHECK(cudaSetDevice(device));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaSetDevice(0));
     return stream;
 }
@@ -163,24 +163,11 @@ static void disables_behind_copy(void)
 /* Mapped, and opened to devices 0 and 1 with one call, which fails if there is no path: P2PSIM_NO_P2P=0-1. */
 static void mapped_refused(void)
 {
-    CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    CUmemGenericAllocationHandle handle;
-    CUmemAccessDesc access[2] = {0};
-    CUdeviceptr at;
-    size_t size;
-    what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CHECK_CU(cuMemGetAllocationGranularity(&size, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    CHECK_CU(cuMemCreate(&handle, size, &what, 0));
-    CHECK_CU(cuMemAddressReserve(&at, size, 0, 0, 0));
-    CHECK_CU(cuMemMap(at, size, 0, handle, 0));
-    for (int device = 0; device < 2; device++) {
-        access[device].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access[device].location.id = device;
-        access[device].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    }
-    SHOW_CU(cuMemSetAccess(at, size, access, 2));
+    CUmemAccessDesc access[2] = {access_of(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), access_of(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+    CUdeviceptr at = mapped_memory(0, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    SHOW_CU(cuMemSetAccess(at, GRANULE, access, 2));
     SHOW(cudaMemcpyPeer(memory[1], 1, (void *)at, 0, 4096));
-    SHOW_CU(cuMemSetAccess(at, size, access, 1));
+    SHOW_CU(cuMemSetAccess(at, GRANULE, access, 1));
     SHOW(cudaMemcpyPeer(memory[1], 1, (void *)at, 0, 4096));
 }
 
@@ -280,26 +267,19 @@ static void pending_access(void)
     SHOW(cudaGetLastError());
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
-#define CASE(name) {#name, name}
-    CASE(lost_regular), CASE(lost_peer), CASE(lost_unseen), CASE(lost_by_copy), CASE(wrong_current), CASE(twice), CASE(enable),
-    CASE(limit_reached), CASE(limit_apart), CASE(disables_under_copy), CASE(disables_behind_copy), CASE(mapped_refused),
-    CASE(pitches), CASE(reset), CASE(source_overwritten), CASE(pending), CASE(pending_of_checked), CASE(pending_access),
+static const struct named_case cases[] = {
+    NAMED(lost_regular), NAMED(lost_peer), NAMED(lost_unseen), NAMED(lost_by_copy), NAMED(wrong_current), NAMED(twice), NAMED(enable),
+    NAMED(limit_reached), NAMED(limit_apart), NAMED(disables_under_copy), NAMED(disables_behind_copy), NAMED(mapped_refused),
+    NAMED(pitches), NAMED(reset), NAMED(source_overwritten), NAMED(pending), NAMED(pending_of_checked), NAMED(pending_access),
 };
 
 int main(int argc, char **argv)
 {
     REQUIRE(argc == 2);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(argv[1], cases[i].name) == 0) {
-            set_up();
-            cases[i].run();
-            fflush(stdout);
-            _exit(0); /* a context may be lost */
-        }
-    fprintf(stderr, "there is no case %s\n", argv[1]);
-    return 2;
+    const struct named_case *chosen = FIND_CASE(cases, argv[1]);
+    REQUIRE(chosen);
+    set_up();
+    chosen->run();
+    fflush(stdout);
+    _exit(0); /* a context may be lost */
 }

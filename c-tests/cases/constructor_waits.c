@@ -21,10 +21,8 @@ void program_waits(void);
 
 void program_waits(void)
 {
-    pthread_t thread;
     alarm(PATIENCE_S);
-    REQUIRE(pthread_create(&thread, NULL, say, NULL) == 0);
-    REQUIRE(pthread_join(thread, NULL) == 0);
+    run_in_thread(say, NULL);
     printf("the thread is through\n");
 }
 

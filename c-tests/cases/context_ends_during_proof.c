@@ -31,8 +31,7 @@ int main(int argc, char **argv)
     REQUIRE(devices <= MOST);
     pthread_barrier_init(&start, NULL, 2);
     for (int device = 0; device < devices; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         CHECK_CU(cuMemAllocAsync(&pooled[device], SIZE, NULL));
         CHECK_CU(cuCtxSynchronize());
     }

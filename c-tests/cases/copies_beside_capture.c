@@ -79,12 +79,12 @@ int main(void)
 {
     enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                                           cudaStreamCaptureModeRelaxed};
-    cudaStream_t stream, capturing;
+    cudaStream_t capturing;
     pthread_t other;
     on_gpu1 = device_memory(1, SIZE);
     on_gpu0 = device_memory(0, SIZE);
     CHECK(cudaMalloc(&inside, SMALL));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (int i = 0; i < 3; i++) {
         printf("mode %d\n", i);
         prepare((unsigned)i);

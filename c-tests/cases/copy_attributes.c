@@ -24,14 +24,14 @@ static atomic_bool is_let_go;
 static void CUDA_CB wait_a_while(void *unused)
 {
     (void)unused;
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    sleep_for(50);
 }
 
 static void CUDA_CB wait_for_the_program(void *unused)
 {
     (void)unused;
     while (!is_let_go)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
 }
 
 static void set(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)

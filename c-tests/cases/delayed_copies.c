@@ -10,10 +10,9 @@ enum { BYTES = 4096, COPIES = 8 };
 int main(void)
 {
     char *far = device_memory(1, BYTES), *near = device_memory(0, BYTES);
-    cudaStream_t stream;
     cudaEvent_t events[COPIES + 1];
     CHECK(cudaDeviceEnablePeerAccess(1, 0));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (int copy = 0; copy <= COPIES; copy++) {
         if (copy > 0)
             CHECK(cudaMemcpyPeerAsync(far, 1, near, 0, BYTES, stream));

@@ -13,9 +13,6 @@
 
 enum { WARM_UP = 20, COPIES = 64, REAL = 256 << 20, SIMULATED = 1 << 20 };
 
-/* Of the simulated driver only: how many copies it has made. */
-typedef int copies_function(int from, int to, unsigned long long *direct, unsigned long long *staged);
-
 static void *memory[2];
 static cudaStream_t stream;
 
@@ -26,12 +23,12 @@ static void copy(int count, size_t bytes)
     CHECK(cudaStreamSynchronize(stream));
 }
 
-static void say_path(copies_function *made, size_t bytes)
+static void say_path(size_t bytes)
 {
     unsigned long long direct[2], staged[2];
-    REQUIRE(made(0, 1, &direct[0], &staged[0]) == 0);
+    REQUIRE(simulated_copies(0, 1, &direct[0], &staged[0]));
     copy(COPIES, bytes);
-    REQUIRE(made(0, 1, &direct[1], &staged[1]) == 0);
+    REQUIRE(simulated_copies(0, 1, &direct[1], &staged[1]));
     printf("%llu through the host, %llu direct", staged[1] - staged[0], direct[1] - direct[0]);
 }
 
@@ -53,10 +50,9 @@ int main(int argc, char **argv)
 {
     REQUIRE(argc == 2);
     CHECK(cudaFree(NULL));
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    REQUIRE(driver);
-    copies_function *made = (copies_function *)dlsym(driver, "p2psim_copies");
-    size_t bytes = made ? SIMULATED : REAL, wrong = 0;
+    unsigned long long none[2];
+    bool is_simulated = simulated_copies(0, 1, &none[0], &none[1]);
+    size_t bytes = is_simulated ? SIMULATED : REAL, wrong = 0;
     int can = 0;
     unsigned char *sent = malloc(bytes), *received = malloc(bytes);
     REQUIRE(sent && received);
@@ -75,7 +71,7 @@ int main(int argc, char **argv)
     copy(WARM_UP, bytes);
     /* A report counts all of them. */
     printf("%d copies of %zu MiB from GPU 0 to 1, the last %d: ", WARM_UP + COPIES, bytes >> 20, COPIES);
-    made ? say_path(made, bytes) : say_rate(bytes);
+    is_simulated ? say_path(bytes) : say_rate(bytes);
     CHECK(cudaMemcpy(received, memory[1], bytes, cudaMemcpyDeviceToHost));
     for (size_t at = 0; at < bytes; at++)
         wrong += sent[at] != received[at];

@@ -6,31 +6,24 @@
 #include <cuda.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 int main(void)
 {
-    CUcontext context;
     CUmemoryPool pool;
-    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-    CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2},
-                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc desc = access_of(2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CHECK_CU(cuInit(0));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context, 0));
-    CHECK_CU(cuCtxSetCurrent(context));
-    CHECK_CU(cuMemPoolCreate(&pool, &props));
+    primary_context(0);
+    CHECK_CU(new_pool(&pool, 0));
     SHOW_CU(cuMemPoolSetAccess(pool, &desc, 1));
     desc.location.id = 1;
     SHOW_CU(cuMemPoolSetAccess(pool, &desc, 1));
 
-    enum { GRANULE = 2 << 20 };
     CUdeviceptr at;
     CHECK_CU(cuMemAddressReserve(&at, 2 * GRANULE, 0, 0, 0));
     for (int part = 0; part < 2; part++) {
-        CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = part * 2}};
         CUmemGenericAllocationHandle physical;
-        CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
+        CHECK_CU(new_physical(&physical, part * 2, GRANULE));
         CHECK_CU(cuMemMap(at + (CUdeviceptr)part * GRANULE, GRANULE, 0, physical, 0));
     }
     SHOW_CU(cuMemSetAccess(at + GRANULE, GRANULE, &desc, 1));

@@ -28,10 +28,9 @@ static void *thread(void *argument)
 {
     struct returned *mine = argument;
     void *from, *to;
-    cudaStream_t stream;
     to = device_memory(1, COUNT);
     from = device_memory(0, COUNT);
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     mine->thread = (uint64_t)syscall(SYS_gettid);
     ready++;
     for (;;) {

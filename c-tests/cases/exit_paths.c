@@ -64,8 +64,7 @@ int main(void)
     call_from("main");
     REQUIRE(atexit(at_exit) == 0);
     REQUIRE(pthread_key_create(&key, at_thread_end) == 0);
-    REQUIRE(pthread_create(&thread, NULL, short_lived, NULL) == 0);
-    REQUIRE(pthread_join(thread, NULL) == 0);
+    run_in_thread(short_lived, NULL);
     REQUIRE(pthread_create(&thread, NULL, outliving, NULL) == 0);
     pthread_detach(thread);
     pthread_exit(NULL);

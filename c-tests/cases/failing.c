@@ -136,12 +136,6 @@ static void *works_on_1(void *unused)
     return NULL;
 }
 
-static void run_thread(void *(*work)(void *), void *argument)
-{
-    pthread_t thread;
-    REQUIRE(pthread_create(&thread, NULL, work, argument) == 0 && pthread_join(thread, NULL) == 0);
-}
-
 static int cleared;
 
 static __attribute__((noinline)) void links(void)
@@ -156,10 +150,9 @@ static __attribute__((noinline)) void links(void)
 /* Whether the check behind a step of a capture finds the code of an earlier call. */
 static int pending(void)
 {
-    cudaStream_t stream;
     cudaGraph_t graph;
     links();
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     int has_failed = cudaGetLastError() != cudaSuccess;
     CHECK(cudaStreamEndCapture(stream, &graph));
@@ -171,10 +164,10 @@ static int alone(const char *what)
 {
     if (strcmp(what, "stray") == 0) {
         works_on_1(NULL);
-        run_thread(strays, NULL);
+        run_in_thread(strays, NULL);
     } else if (strcmp(what, "threads") == 0) {
-        run_thread(works_on_1, NULL);
-        run_thread(strays, "chosen");
+        run_in_thread(works_on_1, NULL);
+        run_in_thread(strays, "chosen");
     } else if (strcmp(what, "late") == 0) {
         REQUIRE(atexit(waits) == 0);
         works_on_1(NULL);
@@ -222,13 +215,12 @@ int main(int argc, char **argv)
     if (argc == 2)
         return cudaDeviceCanAccessPeer(&can, 0, 1) != cudaSuccess;
     void *from, *to;
-    cudaStream_t first, second;
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc(&to, BYTES));
     CHECK(cudaSetDevice(0));
     CHECK(cudaMalloc(&from, BYTES));
-    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    cudaStream_t first = non_blocking_stream();
+    cudaStream_t second = non_blocking_stream();
     printf("enable %d\n", cudaDeviceEnablePeerAccess(1, 0));
     printf("copy %d\n", cudaMemcpyPeerAsync(to, 1, from, 0, BYTES, first));
     printf("wait %d\n", cudaStreamSynchronize(first));

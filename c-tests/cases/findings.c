@@ -8,8 +8,9 @@
 #include <cuda_runtime_api.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
-enum { DEVICES = 3, SIZE = 2 << 20 };
+enum { DEVICES = 3, SIZE = GRANULE };
 
 static bool by_driver, fires;
 static CUcontext contexts[DEVICES];
@@ -86,24 +87,6 @@ static void CUDART_CB wait_a_little(void *nothing)
 {
     (void)nothing;
     usleep(100000);
-}
-
-/* Mapped on device 0, for which it has these rights. */
-static void *map(CUmemAccess_flags rights, size_t *size)
-{
-    CUmemAllocationProp what = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr at;
-    what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CHECK_CU(cuMemGetAllocationGranularity(size, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    CHECK_CU(cuMemCreate(&handle, *size, &what, 0));
-    CHECK_CU(cuMemAddressReserve(&at, *size, 0, 0, 0));
-    CHECK_CU(cuMemMap(at, *size, 0, handle, 0));
-    CHECK_CU(cuMemRelease(handle));
-    CUmemAccessDesc access = {.location = what.location, .flags = rights};
-    if (rights != CU_MEM_ACCESS_FLAGS_PROT_NONE)
-        CHECK_CU(cuMemSetAccess(at, *size, &access, 1));
-    return (void *)at;
 }
 
 static void many_copies(const void *src)
@@ -236,9 +219,8 @@ static void destroyed_array(void)
 
 static void mapped_no_access(void)
 {
-    size_t size;
-    void *mapped = map(fires ? CU_MEM_ACCESS_FLAGS_PROT_NONE : CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &size);
-    printf("%d\n", copy(memory[1], 1, mapped, 0, 4096));
+    CUdeviceptr mapped = mapped_memory(0, GRANULE, fires ? CU_MEM_ACCESS_FLAGS_PROT_NONE : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    printf("%d\n", copy(memory[1], 1, (void *)mapped, 0, 4096));
 }
 
 /* ---- Order ---- */
@@ -299,15 +281,12 @@ static void *copy_there(void *nothing)
 /* What threads do beside each other is not meant to be ordered: a second one copies while the first one's stream works. */
 static void of_another_thread(void)
 {
-    pthread_t thread;
     cudaStream_t stream = stream_of(0, cudaStreamNonBlocking);
     CHECK(cudaLaunchHostFunc(stream, wait_for_the_host, NULL));
-    if (fires) {
+    if (fires)
         copy_there(NULL);
-    } else {
-        REQUIRE(pthread_create(&thread, NULL, copy_there, NULL) == 0);
-        REQUIRE(pthread_join(thread, NULL) == 0);
-    }
+    else
+        run_in_thread(copy_there, NULL);
     atomic_store(&may_end, true);
     CHECK(cudaStreamSynchronize(stream));
 }
@@ -368,12 +347,9 @@ static void pool(void)
 {
     void *pooled;
     CUmemoryPool of_device;
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = 1;
     CHECK_CU(cuDeviceGetDefaultMemPool(&of_device, 0));
     if (!fires)
-        CHECK_CU(cuMemPoolSetAccess(of_device, &access, 1));
+        CHECK_CU(grant_pool(of_device, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     CHECK(cudaMallocAsync(&pooled, SIZE, 0));
     CHECK(cudaStreamSynchronize(0));
     many_copies(pooled);
@@ -381,15 +357,10 @@ static void pool(void)
 
 static void mapped(void)
 {
-    size_t size;
-    void *at = map(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &size);
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = 1;
+    CUdeviceptr at = mapped_memory(0, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (!fires)
-        CHECK_CU(cuMemSetAccess((CUdeviceptr)at, size, &access, 1));
-    REQUIRE(size >= SIZE);
-    many_copies(at);
+        CHECK_CU(grant_mapping(at, GRANULE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    many_copies((void *)at);
 }
 
 static void small_copies(void)
@@ -431,16 +402,12 @@ static void no_driver(void)
     printf("%d\n", can_access(&can));
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} cases[] = {
-#define CASE(name) {#name, name}
-    CASE(enable_unsupported), CASE(enable_limit), CASE(enable_churn), CASE(left_behind_704),
-    CASE(left_behind_705), CASE(freed_memory), CASE(freed_in_order), CASE(unknown_pointer), CASE(destroyed_stream),
-    CASE(mapped_no_access), CASE(destroyed_array), CASE(stream_elsewhere), CASE(default_stream), CASE(non_blocking), CASE(blocking),
-    CASE(of_another_thread), CASE(never_enabled), CASE(pool), CASE(mapped), CASE(small_copies),
-    CASE(synchronous_loop), CASE(one_copy), CASE(no_driver), CASE(graph_staged), CASE(graph_lost),
+static const struct named_case cases[] = {
+    NAMED(enable_unsupported), NAMED(enable_limit), NAMED(enable_churn), NAMED(left_behind_704),
+    NAMED(left_behind_705), NAMED(freed_memory), NAMED(freed_in_order), NAMED(unknown_pointer), NAMED(destroyed_stream),
+    NAMED(mapped_no_access), NAMED(destroyed_array), NAMED(stream_elsewhere), NAMED(default_stream), NAMED(non_blocking), NAMED(blocking),
+    NAMED(of_another_thread), NAMED(never_enabled), NAMED(pool), NAMED(mapped), NAMED(small_copies),
+    NAMED(synchronous_loop), NAMED(one_copy), NAMED(no_driver), NAMED(graph_staged), NAMED(graph_lost),
 };
 
 int main(int argc, char **argv)
@@ -448,14 +415,11 @@ int main(int argc, char **argv)
     REQUIRE(argc == 4);
     by_driver = strcmp(argv[1], "driver") == 0;
     fires = strcmp(argv[3], "fires") == 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(argv[2], cases[i].name) == 0) {
-            if (cases[i].run != no_driver)
-                set_up();
-            cases[i].run();
-            fflush(stdout);
-            _exit(0); /* a context may be lost */
-        }
-    fprintf(stderr, "there is no case %s\n", argv[2]);
-    return 2;
+    const struct named_case *chosen = FIND_CASE(cases, argv[2]);
+    REQUIRE(chosen);
+    if (chosen->run != no_driver)
+        set_up();
+    chosen->run();
+    fflush(stdout);
+    _exit(0); /* a context may be lost */
 }

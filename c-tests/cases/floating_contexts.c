@@ -75,9 +75,7 @@ static void *change_access(void *argument)
 
 static void change_access_elsewhere(bool enables)
 {
-    pthread_t thread;
-    REQUIRE(pthread_create(&thread, NULL, change_access, &enables) == 0);
-    REQUIRE(pthread_join(thread, NULL) == 0);
+    run_in_thread(change_access, &enables);
 }
 
 int main(void)

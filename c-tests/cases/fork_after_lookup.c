@@ -16,12 +16,11 @@ static void be_child(void)
 {
     static unsigned char sent[COUNT], received[COUNT];
     void *to = device_memory(1, COUNT), *from = device_memory(0, COUNT);
-    cudaStream_t stream;
     fill(sent, COUNT, 5);
     if (enables)
         SHOW(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaMemcpy(from, sent, COUNT, cudaMemcpyHostToDevice));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (int copy = 0; copy < COPIES; copy++)
         CHECK(cudaMemcpyPeerAsync(to, 1, from, 0, COUNT, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -61,7 +60,6 @@ int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "";
     int version, can;
-    pthread_t thread;
     int (*call)(int *, int, int), (*get)(int *), (*find)(const char *, void **, int, uint64_t);
     void *found;
     enables = has_word(argc, argv, "enable");
@@ -79,7 +77,7 @@ int main(int argc, char **argv)
         REQUIRE(dlsym(driver, "cuMemcpyPeerAsync") && dlsym(driver, "cuCtxEnablePeerAccess"));
     }
     if (strcmp(how, "thread") == 0) {
-        REQUIRE(pthread_create(&thread, NULL, have_one, NULL) == 0 && pthread_join(thread, NULL) == 0);
+        run_in_thread(have_one, NULL);
     } else {
         have_done(strcmp(how, "raw") ? fork : fork_raw, strcmp(how, "grandchild") ? 1 : 2);
     }

@@ -11,6 +11,7 @@
 #include <cuda.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { BYTES = 32 << 20, VALUE = 0x11, OTHER = 0x22 };
 
@@ -23,14 +24,14 @@ static unsigned char found[BYTES];
 static void CUDA_CB take_long(void *data)
 {
     (void)data;
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    sleep_for(50);
 }
 
 static void CUDA_CB wait_for_free(void *data)
 {
     (void)data;
     while (!atomic_load(&is_freed))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
 }
 
 /* Behind something that takes longer than all that follows. */
@@ -68,15 +69,10 @@ static void copy_freed(CUdeviceptr dst, bool is_another_behind)
 
 static void copy_unmapped(CUdeviceptr dst)
 {
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle physical;
-    CUdeviceptr src;
-    properties.location.type = access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CHECK_CU(cuMemAddressReserve(&src, BYTES, 0, 0, 0));
-    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
-    CHECK_CU(cuMemMap(src, BYTES, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(src, BYTES, &access, 1));
+    CHECK_CU(new_physical(&physical, 0, BYTES));
+    CUdeviceptr src = map_physical(physical, BYTES);
+    CHECK_CU(grant_mapping(src, BYTES, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     copy(dst, src);
     CHECK_CU(cuMemUnmap(src, BYTES));
     CHECK_CU(cuMemRelease(physical));

@@ -27,11 +27,6 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void rest(long milliseconds)
-{
-    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000}, NULL);
-}
-
 /* ---- The process that calls ---- */
 
 static char text[4 << 20];
@@ -96,7 +91,7 @@ static void slow(int reader)
     long lost = 0;
     double began = seconds();
     begin(threads, SLOW_THREADS, &each);
-    for (; ended < SLOW_THREADS; rest(2))
+    for (; ended < SLOW_THREADS; sleep_for(2))
         take(reader, 8192);
     long took = (long)(1000 * (seconds() - began));
     take(reader, sizeof text);
@@ -168,7 +163,7 @@ static void fill_up(int writer)
     line[sizeof line - 1] = '\n';
     set_blocking(writer, 0);
     /* A terminal makes room once more when it has moved what it got. */
-    for (int times = 0; times < 5; times++, rest(10))
+    for (int times = 0; times < 5; times++, sleep_for(10))
         for (size_t size = sizeof line; size > 0; size /= 2)
             while (write(writer, line + sizeof line - size, size) > 0)
                 ;
@@ -223,7 +218,7 @@ int main(int argc, char **argv)
     while ((ended = waitpid(child, &status, WNOHANG)) == 0 && seconds() - began < MOST_SECONDS) {
         if (!is_killed && strcmp(argv[2], "term") == 0 && seconds() - began > 0.5)
             is_killed = kill(child, SIGTERM) == 0;
-        rest(2);
+        sleep_for(2);
     }
     if (ended == 0) {
         kill(child, SIGKILL);

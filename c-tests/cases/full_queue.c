@@ -23,7 +23,7 @@ static void CUDA_CB hold(void *data)
 {
     (void)data;
     while (!is_open)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
 }
 
 /* Strikes when no copy was made for a while, so that a call is waiting. */
@@ -60,7 +60,6 @@ int main(int argc, char **argv)
     struct itimerspec interval = {{0, 10000000}, {0, 10000000}};
     CUcontext contexts[2];
     CUdeviceptr memory[2], small;
-    CUstream stream;
     pthread_t other;
     volatile int wrong = 0;
     REQUIRE(argc > 1);
@@ -71,7 +70,7 @@ int main(int argc, char **argv)
     CHECK_CU(cuMemAlloc(&small, SMALL));
     CHECK_CU(cuMemsetD8(memory[0], 0, BYTES));
     CHECK_CU(cuMemsetD8(small, VALUE, SMALL));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     CHECK_CU(cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], BYTES, stream));
     CHECK_CU(cuStreamSynchronize(stream));
     REQUIRE(pthread_create(&other, NULL, give_up, NULL) == 0);

@@ -76,13 +76,8 @@ static void *launch_cancellable(void *unused)
 /* Whether the launch was left. */
 static int leave(void)
 {
-    if (is_cancelled) {
-        pthread_t thread;
-        void *result;
-        REQUIRE(pthread_create(&thread, NULL, launch_cancellable, NULL) == 0);
-        REQUIRE(pthread_join(thread, &result) == 0);
-        return result == PTHREAD_CANCELED;
-    }
+    if (is_cancelled)
+        return run_in_thread(launch_cancellable, NULL) == PTHREAD_CANCELED;
     if (sigsetjmp(out, 1) != 0)
         return 1;
     launch_in_steps();

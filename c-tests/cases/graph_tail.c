@@ -19,7 +19,7 @@ static void CUDART_CB tail(void *data)
 {
     (void)data;
     for (int i = 0; !is_freed && i < GIVES_UP_MS; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
     has_given_up = !is_freed;
 }
 
@@ -67,11 +67,10 @@ int main(void)
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaGraphExecUpdateResultInfo info;
-    cudaStream_t stream;
     dst = device_memory(1, BYTES);
     src = device_memory(0, BYTES);
     CHECK(cudaSetDevice(0));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (int i = 0; i < WARM_UPS; i++)
         CHECK(cudaMemcpyPeerAsync(dst, 1, src, 0, BYTES, stream));
     CHECK(cudaStreamSynchronize(stream));

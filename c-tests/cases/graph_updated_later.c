@@ -33,7 +33,6 @@ static void copy_often(cudaStream_t stream)
 
 int main(void)
 {
-    cudaStream_t stream, captured;
     cudaGraph_t graph;
     for (int i = 0; i < BYTES; i++)
         sent[i] = (char)(i * 7 + i / 251);
@@ -43,8 +42,8 @@ int main(void)
         CHECK(cudaMemset(memory[device], 0, BYTES));
     }
     CHECK(cudaSetDevice(0));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
+    cudaStream_t captured = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed));
     cudaGraphExec_t exec = instantiated(BYTES / 2);
     CHECK(cudaStreamEndCapture(captured, &graph));

@@ -17,6 +17,7 @@ enum {
 static size_t bytes = 1 << 20;
 static CUcontext contexts[2];
 static pthread_barrier_t barrier;
+static bool is_simulated;
 
 struct one {
     pthread_t thread;
@@ -67,7 +68,7 @@ static void launch(struct one *one)
     clock_gettime(CLOCK_MONOTONIC, &end);
     CHECK_CU(cuMemcpyDtoH(got, one->dst, bytes));
     REQUIRE(memcmp(sent, got, bytes) == 0);
-    if (!dlsym(RTLD_DEFAULT, "p2psim_copies"))
+    if (!is_simulated)
         fprintf(stderr, "%.1f GB/s\n", LAUNCHES * (double)bytes / ((end.tv_sec - start.tv_sec) * 1e9 + (end.tv_nsec - start.tv_nsec)));
     free(sent);
     free(got);
@@ -77,12 +78,11 @@ int main(int argc, char **argv)
 {
     static struct one all[MOST];
     int threads = argc > 1 ? atoi(argv[1]) : 2;
-    int (*count)(int, int, unsigned long long *, unsigned long long *);
     unsigned long long before[2], direct, staged;
     REQUIRE(threads > 0 && threads <= MOST);
-    *(void **)&count = dlsym(RTLD_DEFAULT, "p2psim_copies");
-    bytes = count ? bytes : (size_t)256 << 20;
     CHECK_CU(cuInit(0));
+    is_simulated = simulated_copies(0, 1, &before[0], &before[1]);
+    bytes = is_simulated ? bytes : (size_t)256 << 20;
     for (int device = 0; device < 2; device++)
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
     REQUIRE(pthread_barrier_init(&barrier, NULL, (unsigned)threads) == 0);
@@ -94,12 +94,12 @@ int main(int argc, char **argv)
         REQUIRE(pthread_create(&all[i].thread, NULL, instantiate, &all[i]) == 0);
     for (int i = 0; i < threads; i++)
         REQUIRE(pthread_join(all[i].thread, NULL) == 0);
-    if (count)
-        REQUIRE(count(0, 1, &before[0], &before[1]) == 0);
+    if (is_simulated)
+        REQUIRE(simulated_copies(0, 1, &before[0], &before[1]));
     for (int i = 0; i < threads; i++)
         launch(&all[i]);
-    if (count) {
-        REQUIRE(count(0, 1, &direct, &staged) == 0);
+    if (is_simulated) {
+        REQUIRE(simulated_copies(0, 1, &direct, &staged));
         printf("%llu direct, %llu staged\n", direct - before[0], staged - before[1]);
     }
     return 0;

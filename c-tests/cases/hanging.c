@@ -22,7 +22,7 @@ static void wait_for_go(void *unused)
     (void)unused;
     snprintf(path, sizeof path, "%s/go", folder);
     while (access(path, F_OK) != 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
 }
 
 static void start(char *program, const char *what)
@@ -48,11 +48,10 @@ int main(int argc, char **argv)
     folder = argv[2];
     static char host[BYTES];
     void *memory[2];
-    cudaStream_t stream;
     cudaEvent_t event;
     for (int device = 1; device >= 0; device--)
         memory[device] = device_memory(device, BYTES);
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaEventCreate(&event));
     for (int i = 0; i < 3; i++)
         CHECK(cudaMemcpyPeerAsync(memory[1], 1, memory[0], 0, BYTES, stream));

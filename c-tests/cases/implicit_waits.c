@@ -19,6 +19,7 @@
 #include <cuda_runtime_api.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { BYTES = 4 << 20, WIDTH = 1024, ROWS = BYTES / WIDTH, WARM_UPS = 3, FLAGS = 4096 };
 /* The device at the other end, and one that has no part in the copies but of `third`. */
@@ -65,11 +66,6 @@ static const char spin_code[] =
 #define EMPTY "p2pshim_probe_copy"
 static const char empty_code[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                                  ".visible .entry " EMPTY "(.param .u64 to, .param .u64 from, .param .u64 words) { ret; }\n";
-
-static void sleep_for(int milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
-}
 
 static void CUDART_CB wait_for_host(void *data)
 {
@@ -398,7 +394,7 @@ static int stop_profiler(int act)
     return act ? DRIVER(cuProfilerStop, 4000, void)() : DRIVER(cuProfilerStart, 4000, void)();
 }
 
-static int new_pool(void)
+static int used_pool(void)
 {
     struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned, .location = {.type = cudaMemLocationTypeDevice}};
     properties.location.id = current;
@@ -409,8 +405,8 @@ static int new_pool(void)
     return cudaStreamSynchronize(beside);
 }
 
-static int trim_pool(int act) { return act ? (int)cudaMemPoolTrimTo(pool, 0) : new_pool(); }
-static int destroy_pool(int act) { return act ? (int)cudaMemPoolDestroy(pool) : new_pool(); }
+static int trim_pool(int act) { return act ? (int)cudaMemPoolTrimTo(pool, 0) : used_pool(); }
+static int destroy_pool(int act) { return act ? (int)cudaMemPoolDestroy(pool) : used_pool(); }
 
 static int free_pool_memory(int act)
 {
@@ -531,17 +527,9 @@ static CUdeviceptr mapped;
 
 static int map_memory(int act)
 {
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle physical;
-    if (!act)
-        return 0;
-    properties.location.id = access.location.id = current;
-    CHECK_CU(cuMemCreate(&physical, BYTES, &properties, 0));
-    CHECK_CU(cuMemAddressReserve(&mapped, BYTES, 0, 0, 0));
-    CHECK_CU(cuMemMap(mapped, BYTES, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(mapped, BYTES, &access, 1));
-    return cuMemRelease(physical);
+    if (act)
+        mapped = mapped_memory(current, BYTES, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    return 0;
 }
 
 static int unmap_memory(int act) { return act ? (int)cuMemUnmap(mapped, BYTES) : map_memory(1); }
@@ -638,8 +626,7 @@ static void make_stream(enum stream_kind kind)
 static void make_graph(enum place held)
 {
     cudaGraph_t captured;
-    cudaStream_t capturing;
-    CHECK(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking));
+    cudaStream_t capturing = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeRelaxed));
     CHECK(cudaMemcpyAsync(dst, src, BYTES, cudaMemcpyDefault, capturing));
     if (held == AFTER_IN_GRAPH)

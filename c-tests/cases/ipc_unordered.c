@@ -61,7 +61,6 @@ int main(int argc, char **argv)
     int there[2], back[2], status;
     struct ticket ticket;
     void *memory;
-    cudaStream_t stream;
     cudaEvent_t event;
     char letter;
     size_t wrong = 0;
@@ -73,7 +72,7 @@ int main(int argc, char **argv)
         return second(there[0], back[1]);
     CHECK(cudaSetDevice(1));
     CHECK(cudaMalloc(&memory, BYTES));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming));
     CHECK(cudaIpcGetMemHandle(&ticket.memory, memory));
     CHECK(cudaIpcGetEventHandle(&ticket.event, event));

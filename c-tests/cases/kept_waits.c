@@ -27,11 +27,6 @@ static cudaGraphExec_t with_tail;
 static cudaStream_t stream, beside;
 static unsigned char pattern[BYTES], found[BYTES];
 
-static void sleep_for(int milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
-}
-
 static void CUDART_CB hold(void *gate)
 {
     while (opened < (intptr_t)gate)
@@ -51,8 +46,7 @@ static void *open_gates(void *data)
 
 static cudaStream_t new_stream(void)
 {
-    cudaStream_t made;
-    CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    cudaStream_t made = non_blocking_stream();
     return made;
 }
 

@@ -9,7 +9,6 @@
 #include "check.h"
 
 enum { SIZE = 2 << 20, COPIES = 3, MOST = 64 };
-typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
 
 static int devices, peers;
 static CUcontext contexts[MOST];
@@ -37,12 +36,11 @@ static void copy_all(void)
 
 static void tell_direct(void)
 {
-    counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
     unsigned long long direct, staged;
     int pairs = 0;
     for (int from = 0; from < devices; from++)
         for (int to = 0; to < from; to++)
-            pairs += counts && counts(from, to, &direct, &staged) == 0 && staged < COPIES;
+            pairs += simulated_copies(from, to, &direct, &staged) && staged < COPIES;
     fprintf(stderr, "%d pairs direct\n", pairs);
 }
 

@@ -7,8 +7,9 @@
 #include <cuda_runtime_api.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
-enum { MOST = 8, SIZE = (1 << 20) + 4096, SMALL = 16, SMALLS = 20, GRANULE = 2 << 20, OPERATIONS = 13 };
+enum { MOST = 8, SIZE = (1 << 20) + 4096, SMALL = 16, SMALLS = 20, OPERATIONS = 13 };
 
 typedef CUresult can_fn(int *, CUdevice, CUdevice);
 typedef CUresult attribute_fn(int *, CUdevice_P2PAttribute, CUdevice, CUdevice);
@@ -183,17 +184,10 @@ static void demand_contexts(void)
     CHECK_CU(cuCtxSetCurrent(primary[0]));
 }
 
-static CUmemAccessDesc rights(int device, int flags)
-{
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = (CUmemAccess_flags)flags};
-    access.location.id = device;
-    return access;
-}
-
 static int access_of_pool(CUmemoryPool pool, int device)
 {
     CUmemAccess_flags flags = (CUmemAccess_flags)77;
-    CUmemLocation location = rights(device, 0).location;
+    CUmemLocation location = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_NONE).location;
     return cuMemPoolGetAccess(&flags, pool, &location) == CUDA_SUCCESS ? (int)flags : -1;
 }
 
@@ -201,8 +195,8 @@ static void demand_of_pool(const char *what, int of, CUmemoryPool pool)
 {
     printf("  %s of %d:", what, of);
     for (int device = -1; device <= devices; device++) {
-        CUmemAccessDesc both[] = {rights(of, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), rights(device, 3)};
-        CUmemAccessDesc none = rights(device, 0), wrong = rights(device, 2);
+        CUmemAccessDesc both[] = {access_of(of, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), access_of(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
+        CUmemAccessDesc none = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_NONE), wrong = access_of(device, (CUmemAccess_flags)2);
         printf(" for %d: %d", device, (int)cuMemPoolSetAccess(pool, &wrong, 1));
         printf(" %d", (int)cuMemPoolSetAccess(pool, &both[1], 1));
         printf(" %d", access_of_pool(pool, device));
@@ -218,12 +212,10 @@ static void demand_pools(void)
 {
     printf("pools:\n");
     for (int of = 0; of < devices; of++) {
-        CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED};
         CUmemoryPool pool;
         CHECK_CU(cuDeviceGetDefaultMemPool(&pool, of));
         demand_of_pool("the default one", of, pool);
-        properties.location = rights(of, 0).location;
-        CHECK_CU(cuMemPoolCreate(&pool, &properties));
+        CHECK_CU(new_pool(&pool, of));
         demand_of_pool("a created one", of, pool);
         CHECK_CU(cuMemPoolDestroy(pool));
     }
@@ -233,17 +225,13 @@ static void demand_mappings(void)
 {
     printf("mapped memory:\n");
     for (int of = 0; of < devices; of++) {
-        CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
         CUmemGenericAllocationHandle physical;
-        CUdeviceptr at;
-        properties.location = rights(of, 0).location;
-        CHECK_CU(cuMemAddressReserve(&at, GRANULE, 0, 0, 0));
-        CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
-        CHECK_CU(cuMemMap(at, GRANULE, 0, physical, 0));
+        CHECK_CU(new_physical(&physical, of, GRANULE));
+        CUdeviceptr at = map_physical(physical, GRANULE);
         printf("  of %d:", of);
         for (int device = -1; device <= devices; device++) {
-            CUmemAccessDesc access = rights(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), wrong = rights(device, 2);
-            CUmemAccessDesc both[] = {rights(of, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), access};
+            CUmemAccessDesc access = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), wrong = access_of(device, (CUmemAccess_flags)2);
+            CUmemAccessDesc both[] = {access_of(of, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), access};
             unsigned long long flags = 77;
             printf(" for %d: %d", device, (int)cuMemSetAccess(at, GRANULE, &wrong, 1));
             printf(" %d", (int)cuMemSetAccess(at, GRANULE, &access, 1));

@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { COUNT = 1 << 20, PART = 5000, MAPPED = 2 << 20, REFUSED = 3 };
 
@@ -40,11 +41,8 @@ static void put(CUdeviceptr memory, unsigned seed)
 /* Maps physical memory for a device. */
 static CUdeviceptr map(CUmemGenericAllocationHandle physical, int device)
 {
-    CUdeviceptr address;
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CHECK_CU(cuMemAddressReserve(&address, MAPPED, 0, 0, 0));
-    CHECK_CU(cuMemMap(address, MAPPED, 0, physical, 0));
+    CUmemAccessDesc access = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CUdeviceptr address = map_physical(physical, MAPPED);
     CHECK_CU(cuMemRelease(physical));
     if (SHOW_CU(cuMemSetAccess(address, MAPPED, &access, 1)) != CUDA_SUCCESS)
         exit(REFUSED);
@@ -118,7 +116,6 @@ static int open_it(void)
     char go;
     struct ticket ticket;
     CUdeviceptr own = start(0), there, again;
-    CUstream stream;
     REQUIRE(read(STDIN_FILENO, &ticket, sizeof ticket) == sizeof ticket);
     there = open_memory(&ticket);
     again = open_memory(&ticket);
@@ -126,7 +123,7 @@ static int open_it(void)
     show("the second process finds", there);
     SHOW_CU(cuMemFree(there));
 
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     put(own, 2);
     CHECK_CU(cuMemcpyDtoDAsync(there, own, COUNT, stream));
     CHECK_CU(cuStreamSynchronize(stream));

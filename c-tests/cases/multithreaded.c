@@ -12,13 +12,12 @@ static void *thread(void *argument)
     unsigned number = (unsigned)(uintptr_t)argument;
     int src = (int)(number % 2), dst = 1 - src;
     void *from, *to;
-    cudaStream_t stream;
     unsigned char sent[COUNT], received[COUNT];
     uintptr_t right = 0;
 
     to = device_memory(dst, COUNT);
     from = device_memory(src, COUNT);
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
 
     struct cudaMemcpy3DPeerParms p = {0};
     p.srcDevice = src;

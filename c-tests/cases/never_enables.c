@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum {
     THREADS = 2,
@@ -31,7 +32,6 @@ enum {
     AT_SYNC_BOX = AT_BOX + BOX,
     AT_BIG = 65536,
     SIZE = AT_BIG + BIG,
-    GRANULE = 2 << 20,
     COPIES = SMALLS + 4, /* of a round, one way; the large one is synchronous every other time */
 };
 
@@ -45,7 +45,7 @@ struct worker {
 };
 
 static pthread_barrier_t start;
-static int pooled, mapped, enabled, counted, timed, leaves;
+static int pooled, mapped, enabled;
 
 static double now(void)
 {
@@ -64,23 +64,6 @@ static double now(void)
             (worker)->longest = took;                                                                                  \
     } while (0)
 
-static void *map(int device)
-{
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle physical;
-    CUdeviceptr at;
-    properties.location.id = device;
-    access.location = properties.location;
-    CHECK_CU(cuMemAddressReserve(&at, GRANULE, 0, 0, 0));
-    CHECK_CU(cuMemCreate(&physical, GRANULE, &properties, 0));
-    CHECK_CU(cuMemMap(at, GRANULE, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(at, GRANULE, &access, 1));
-    CHECK_CU(cuMemRelease(physical));
-    return (void *)at;
-}
-
 static void set_up(struct worker *worker, int number)
 {
     worker->number = number;
@@ -88,7 +71,7 @@ static void set_up(struct worker *worker, int number)
         CHECK(cudaSetDevice(device));
         CHECK(cudaStreamCreateWithFlags(&worker->streams[device], cudaStreamNonBlocking));
         if (mapped) {
-            worker->memory[device] = map(device);
+            worker->memory[device] = (void *)mapped_memory(device, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         } else if (pooled) {
             CHECK(cudaMallocAsync(&worker->memory[device], SIZE, worker->streams[device]));
             CHECK(cudaStreamSynchronize(worker->streams[device]));
@@ -187,13 +170,10 @@ static void *work(void *argument)
     return NULL;
 }
 
-typedef int counts_fn(int, int, unsigned long long *, unsigned long long *);
-
-static void count(counts_fn *counts, unsigned long long copies[2][2])
+static void count(unsigned long long copies[2][2])
 {
-    REQUIRE(counts);
     for (int from = 0; from < 2; from++)
-        REQUIRE(counts(from, !from, &copies[from][0], &copies[from][1]) == 0);
+        REQUIRE(simulated_copies(from, !from, &copies[from][0], &copies[from][1]));
 }
 
 /* How the copies of a further round went. One of its own comes first, since the threads' last copies may have been made
@@ -202,14 +182,13 @@ static void count(counts_fn *counts, unsigned long long copies[2][2])
 static void *show_counts(void *argument)
 {
     struct worker *worker = argument;
-    counts_fn *counts = (counts_fn *)dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "p2psim_copies");
     unsigned long long before[2][2], after[2][2];
     round_trip(worker, 0, ROUNDS);
     round_trip(worker, 1, ROUNDS);
-    count(counts, before);
+    count(before);
     round_trip(worker, 0, ROUNDS + 1);
     round_trip(worker, 1, ROUNDS + 1);
-    count(counts, after);
+    count(after);
     for (int from = 0; from < 2; from++)
         printf("%d>%d: %d copies, %llu direct, %llu staged\n", from, !from, COPIES, after[from][0] - before[from][0],
                after[from][1] - before[from][1]);
@@ -223,14 +202,9 @@ int main(int argc, char **argv)
     long wrong = 0;
     double longest = 0;
 
-    for (int i = 1; i < argc; i++) {
-        pooled |= strcmp(argv[i], "pool") == 0;
-        mapped |= strcmp(argv[i], "mapped") == 0;
-        enabled |= strcmp(argv[i], "enable") == 0;
-        counted |= strcmp(argv[i], "counts") == 0;
-        timed |= strcmp(argv[i], "times") == 0;
-        leaves |= strcmp(argv[i], "exit") == 0;
-    }
+    pooled = has_word(argc, argv, "pool");
+    mapped = has_word(argc, argv, "mapped");
+    enabled = has_word(argc, argv, "enable");
     for (int device = 0; device < 2 && enabled; device++) {
         CHECK(cudaSetDevice(device));
         SHOW(cudaDeviceEnablePeerAccess(!device, 0));
@@ -242,10 +216,8 @@ int main(int argc, char **argv)
         REQUIRE(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
     for (int i = 0; i < THREADS; i++)
         REQUIRE(pthread_join(threads[i], NULL) == 0);
-    if (counted) {
-        REQUIRE(pthread_create(&threads[0], NULL, show_counts, &workers[0]) == 0);
-        REQUIRE(pthread_join(threads[0], NULL) == 0);
-    }
+    if (has_word(argc, argv, "counts"))
+        run_in_thread(show_counts, &workers[0]);
     for (int device = 0; device < 2 && enabled; device++) {
         CHECK(cudaSetDevice(device));
         SHOW(cudaDeviceEnablePeerAccess(!device, 0));
@@ -258,10 +230,10 @@ int main(int argc, char **argv)
         longest = workers[i].longest > longest ? workers[i].longest : longest;
     }
     printf("last error: %s\n", cudaGetErrorName(cudaGetLastError()));
-    if (timed)
+    if (has_word(argc, argv, "times"))
         printf("longest call: %d ms\n", (int)longest);
     fflush(stdout);
-    if (leaves)
+    if (has_word(argc, argv, "exit"))
         _exit(wrong != 0);
     for (int i = 0; i < THREADS; i++)
         for (int device = 0; device < 2 && !mapped; device++)

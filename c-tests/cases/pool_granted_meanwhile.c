@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { SIZE = 2 << 20, MOST = 8 };
 static CUcontext contexts[MOST];
@@ -30,12 +31,9 @@ int main(int argc, char **argv)
     CHECK_CU(cuDeviceGetCount(&devices));
     pthread_barrier_init(&start, NULL, 2);
     for (int device = 0; device < devices; device++) {
-        CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         for (int peer = 0; peer < devices; peer++) {
-            CHECK_CU(cuMemPoolCreate(&pools[device][peer], &props));
+            CHECK_CU(new_pool(&pools[device][peer], device));
             CHECK_CU(cuMemAllocFromPoolAsync(&memory[device][peer], SIZE, pools[device][peer], NULL));
         }
         CHECK_CU(cuCtxSynchronize());
@@ -48,9 +46,7 @@ int main(int argc, char **argv)
             usleep((unsigned)delay);
             for (int side = 0; side < 2; side++) {
                 int own = side ? to : from, other = side ? from : to;
-                CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = other},
-                                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-                CHECK_CU(cuMemPoolSetAccess(pools[own][other], &desc, 1));
+                CHECK_CU(grant_pool(pools[own][other], other, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
             }
             REQUIRE(pthread_join(thread, NULL) == 0);
             for (int side = 0; side < 2; side++) {

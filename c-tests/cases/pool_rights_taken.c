@@ -8,20 +8,12 @@
 #include <cuda.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { DEVICES = 3, SIZE = 16 << 20, COPIES = 40 };
 
 static CUcontext contexts[DEVICES];
 static CUdeviceptr memory[DEVICES];
-
-static CUmemAccessDesc none(int device)
-{
-    CUmemAccessDesc none;
-    memset(&none, 0, sizeof none);
-    none.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    none.location.id = device;
-    return none;
-}
 
 static void copy(void)
 {
@@ -32,7 +24,7 @@ static void copy(void)
 static void show_right(CUmemoryPool pool)
 {
     CUmemAccess_flags flags;
-    CUmemLocation location = none(0).location;
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
     CHECK_CU(cuMemPoolGetAccess(&flags, pool, &location));
     printf("flags %d\n", (int)flags);
 }
@@ -40,12 +32,11 @@ static void show_right(CUmemoryPool pool)
 int main(int argc, char **argv)
 {
     CUmemoryPool pool;
-    CUmemAccessDesc taken[] = {none(0), none(2)};
+    CUmemAccessDesc taken[] = {access_of(0, CU_MEM_ACCESS_FLAGS_PROT_NONE), access_of(2, CU_MEM_ACCESS_FLAGS_PROT_NONE)};
     REQUIRE(argc > 1);
     CHECK_CU(cuInit(0));
     for (int device = 0; device < DEVICES; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         CHECK_CU(cuMemAllocAsync(&memory[device], SIZE, NULL));
         CHECK_CU(cuStreamSynchronize(NULL));
     }

@@ -42,8 +42,7 @@ int main(void)
         for (int device = 0; device < 3; device++)
             CHECK_CU(cuDevicePrimaryCtxRetain(&primary[device], device));
         for (int device = 1; device < 3; device++) {
-            CHECK_CU(cuDevicePrimaryCtxRetain(&primary[0], 0));
-            CHECK_CU(cuCtxSetCurrent(primary[0]));
+            primary[0] = primary_context(0);
             printf("0>%d: %s\n", device, is_right(primary[device], (unsigned)(round * 8 + device)) ? "right" : "WRONG");
             CHECK_CU(cuDevicePrimaryCtxReset(0));
         }

@@ -12,10 +12,9 @@ static pthread_barrier_t begun, finished;
 
 static void *capture(void *mode)
 {
-    CUstream stream;
     CUgraph graph;
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     CHECK_CU(cuStreamBeginCapture(stream, *(CUstreamCaptureMode *)mode));
     pthread_barrier_wait(&begun);
     pthread_barrier_wait(&finished);
@@ -28,18 +27,16 @@ int main(void)
     CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                    CU_STREAM_CAPTURE_MODE_RELAXED};
     CUdeviceptr memory[2];
-    CUstream stream, captured;
     CUgraph graph;
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         CHECK_CU(cuMemAllocAsync(&memory[device], SIZE, NULL));
         CHECK_CU(cuCtxSynchronize());
     }
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CHECK_CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
+    CUstream captured = driver_stream();
     pthread_barrier_init(&begun, NULL, 2);
     pthread_barrier_init(&finished, NULL, 2);
     for (int mode = 0; mode < 3; mode++) {

@@ -32,8 +32,7 @@ static void host(void)
 static void upload(void)
 {
     char *near = device_memory(0, BYTES), *far = device_memory(1, BYTES), *source = malloc(BYTES), last = 0;
-    cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaSetDevice(0));
     CHECK(cudaMemset(near, 0, BYTES));
     CHECK(cudaDeviceSynchronize());
@@ -67,9 +66,8 @@ static void CUDART_CB nap(void *unused)
 static void batch(void)
 {
     char *memory = device_memory(0, BYTES), *source, last = 0;
-    cudaStream_t stream;
     CHECK(cudaHostAlloc((void **)&source, BYTES, 0));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     memset(source, 7, BYTES);
     struct cudaMemcpyAttributes in_order = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
     size_t bytes = BYTES, first = 0;
@@ -120,13 +118,10 @@ static void stall(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*show)(void);
-    } faults[] = {{"host", host}, {"upload", upload}, {"elapsed", elapsed}, {"batch", batch}, {"stall", stall}};
+    static const struct named_case faults[] = {NAMED(host), NAMED(upload), NAMED(elapsed), NAMED(batch), NAMED(stall)};
     REQUIRE(argc == 2);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if (has_word(argc, argv, faults[i].name))
-            faults[i].show();
+    const struct named_case *chosen = FIND_CASE(faults, argv[1]);
+    REQUIRE(chosen);
+    chosen->run();
     return 0;
 }

@@ -747,15 +747,14 @@ static void capture(void)
     CUstreamCaptureMode mode = (CUstreamCaptureMode)draw(3);
     unsigned what = draw(4), times = draw(2) ? 1 : 18;
     int device = some_device(), peer = some_device(), can = -7;
-    CUstream stream, other;
     CUgraph graph = NULL;
     CUgraphExec executable;
     if (!mine->is_alone || !src || src == dst)
         return;
     CUcontext to = primary(peer);
     enter(primary(device));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
+    CUstream other = driver_stream();
     note("capture on %d, mode %d", device, (int)mode);
     answer(cuStreamBeginCapture(stream, mode));
     bool inside = false;

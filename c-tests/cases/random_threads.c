@@ -170,14 +170,9 @@ static void must_driver(const char *call, CUresult error)
     must(call, driver_error_name(error), error != CUDA_SUCCESS);
 }
 
-static void sleep_for(unsigned us)
-{
-    nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
-}
-
 static void CUDART_CB take_time(void *us)
 {
-    sleep_for((unsigned)(uintptr_t)us);
+    usleep((unsigned)(uintptr_t)us);
 }
 
 /* ---- memory and its values ---- */

@@ -87,7 +87,6 @@ int main(int argc, char **argv)
     int is_held = is("held"), count = atoi(argv[4]), wrong = 0;
     size_t bytes = strtoull(argv[3], NULL, 10);
     unsigned char *src, *dst, *seen, *other;
-    cudaStream_t stream;
     dst = device_memory(1, bytes);
     if (strcmp(argv[1], "enable") == 0)
         CHECK(cudaDeviceEnablePeerAccess(0, 0));
@@ -95,7 +94,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "enable") == 0)
         CHECK(cudaDeviceEnablePeerAccess(1, 0));
     CHECK(cudaMalloc((void **)&src, bytes));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaMallocHost((void **)&seen, bytes));
     CHECK(cudaMallocHost((void **)&other, bytes));
     memset(other, 0xdd, bytes);

@@ -258,9 +258,7 @@ static void show_ways(void)
 {
     static unsigned long long before[2];
     unsigned long long now[2];
-    int (*count)(int, int, unsigned long long *, unsigned long long *);
-    *(void **)&count = dlsym(RTLD_DEFAULT, "p2psim_copies");
-    REQUIRE(count && count(0, 1, &now[0], &now[1]) == 0);
+    REQUIRE(simulated_copies(0, 1, &now[0], &now[1]));
     printf("    %llu direct, %llu staged\n", now[0] - before[0], now[1] - before[1]);
     memcpy(before, now, sizeof now);
 }
@@ -402,9 +400,7 @@ static void in_turn(void)
     int wrong = 0;
     rounds = 1;
     for (int i = 0; i < 34; i++) {
-        pthread_t thread;
-        REQUIRE(pthread_create(&thread, NULL, in_thread, &wrong) == 0);
-        REQUIRE(pthread_join(thread, NULL) == 0);
+        run_in_thread(in_thread, &wrong);
         loop(STREAM);
     }
     printf("%d wrong\n", wrong);
@@ -600,10 +596,9 @@ static pthread_barrier_t begun, finished;
 
 static void *capture_elsewhere(void *unused)
 {
-    cudaStream_t stream;
     cudaGraph_t graph;
     (void)unused;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     pthread_barrier_wait(&begun);
     pthread_barrier_wait(&finished);
@@ -632,7 +627,7 @@ static void captures(void)
     for (int i = 0; i < 2; i++) {
         enum way way = i ? DRIVER : STREAM;
         loop(way);
-        REQUIRE(pthread_create(&other, NULL, begin_elsewhere, NULL) == 0 && pthread_join(other, NULL) == 0);
+        run_in_thread(begin_elsewhere, NULL);
         refused = slices(&pair, way);
         CHECK(cudaStreamEndCapture(pair.stream, &graph));
         replay("begun by another thread", refused, graph);
@@ -655,14 +650,12 @@ static void captures(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } scenarios[] = {{"memory", memory},     {"gone", gone},         {"streams", streams}, {"beside", beside},
-                     {"peers", peers},       {"ways", ways},         {"mistakes", mistakes}, {"small", small},
-                     {"threads", threads},   {"in_turn", in_turn},   {"room", room},       {"contexts", contexts},
-                     {"children", children}, {"fault", fault},       {"all_pairs", all_pairs}, {"captures", captures}};
+    static const struct named_case scenarios[] = {
+        NAMED(memory), NAMED(gone), NAMED(streams), NAMED(beside), NAMED(peers), NAMED(ways), NAMED(mistakes), NAMED(small), NAMED(threads), NAMED(in_turn),
+        NAMED(room), NAMED(contexts), NAMED(children), NAMED(fault), NAMED(all_pairs), NAMED(captures)};
     REQUIRE(argc == 2);
+    const struct named_case *chosen = FIND_CASE(scenarios, argv[1]);
+    REQUIRE(chosen);
     take_pair(&pair);
     /* These scenarios are about access, or count calls. */
     static const char *const unchanged[] = {"peers", "ways", "mistakes", "fault", "all_pairs"};
@@ -671,13 +664,7 @@ int main(int argc, char **argv)
         is_changed &= strcmp(argv[1], unchanged[i]) != 0;
     if (is_changed)
         enable_both();
-    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
-        if (strcmp(scenarios[i].name, argv[1]) == 0) {
-            scenarios[i].run();
-            printf("done\n");
-            return 0;
-        }
-    }
-    fprintf(stderr, "no such scenario\n");
-    return 2;
+    chosen->run();
+    printf("done\n");
+    return 0;
 }

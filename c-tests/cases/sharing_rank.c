@@ -239,9 +239,8 @@ static void copy(const char *form, int device, const struct memory *to, size_t t
     struct cudaMemcpy3DParms of_3d = {.srcPtr = {src, ROW, ROW, rows}, .dstPtr = {dst, ROW, ROW, rows}, .extent = {ROW, rows, 1}, .kind = cudaMemcpyDefault};
     struct cudaMemcpy3DPeerParms of_3d_peer = {.srcPtr = {src, ROW, ROW, rows}, .dstPtr = {dst, ROW, ROW, rows}, .extent = {ROW, rows, 1},
                                                .srcDevice = device_of(src), .dstDevice = device_of(dst)};
-    cudaStream_t stream;
     CHECK(cudaSetDevice(device));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     if (strcmp(form, "peer") == 0)
         CHECK(cudaMemcpyPeer(dst, device_of(dst), src, device_of(src), bytes));
     else if (strcmp(form, "peer_async") == 0)

@@ -276,7 +276,6 @@ static void overwrite_source(struct thread *t)
     struct memory ends[2] = {{0}};
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
     size_t bytes = draw(4) == 0 ? LARGE : SMALL;
-    CUstream other;
     if (!copy_with_attributes)
         return;
     for (int i = 0; i < 2; i++) {
@@ -285,7 +284,7 @@ static void overwrite_source(struct thread *t)
     }
     settle(t);
     CUstream stream = next_stream(t, ends[0].device);
-    CHECK_CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CUstream other = driver_stream();
     fill(t->got, bytes, draw(1 << 16));
     uint32_t sum = checksum(t->got, bytes);
     CHECK_CU(cuMemcpyHtoDAsync(ends[0].at, t->got, bytes, stream));

@@ -127,11 +127,9 @@ static void enable(void)
     REQUIRE(cuCtxEnablePeerAccess(contexts[1], 0) != CUDA_ERROR_INVALID_VALUE);
 }
 
-static const struct {
-    const char *name;
-    void (*call)(void);
-} CALLS[] = {{"async", async}, {"sync", synchronous},         {"3d", in_3d},        {"regular", regular},        {"runtime", runtime}, {"batch", batch},
-             {"graph", launch}, {"captured", captured}, {"free", allocate_and_free}, {"query", query}, {"enable", enable}};
+static const struct named_case CALLS[] = {
+    NAMED(async), {"sync", synchronous}, {"3d", in_3d}, NAMED(regular), NAMED(runtime), NAMED(batch), {"graph", launch}, NAMED(captured),
+    {"free", allocate_and_free}, NAMED(query), NAMED(enable)};
 
 static void prepare(void)
 {
@@ -140,14 +138,11 @@ static void prepare(void)
 
 static const char *path(void (*call)(void))
 {
-    int (*count)(int, int, unsigned long long *, unsigned long long *);
     unsigned long long before, after, staged;
-    *(void **)&count = dlsym(RTLD_DEFAULT, "p2psim_copies");
-    if (!count)
+    if (!simulated_copies(0, 1, &before, &staged))
         return "as real GPUs do";
-    REQUIRE(count(0, 1, &before, &staged) == 0);
     call();
-    REQUIRE(count(0, 1, &after, &staged) == 0);
+    REQUIRE(simulated_copies(0, 1, &after, &staged));
     return after > before ? "direct" : "not direct";
 }
 
@@ -157,20 +152,12 @@ int main(int argc, char **argv)
     what = argv[1];
     bytes = strtoul(argv[2], NULL, 0);
     size_t stack = strtoul(argv[3], NULL, 0) << 10;
-    int by_signal = 0, is_after = 0;
-    for (int i = 4; i < argc; i++) {
-        by_signal |= !strcmp(argv[i], "signal");
-        is_after |= !strcmp(argv[i], "after");
-    }
-    void (*call)(void) = NULL;
-    for (size_t i = 0; i < sizeof CALLS / sizeof *CALLS; i++)
-        call = is(CALLS[i].name) ? CALLS[i].call : call;
-    REQUIRE(call);
+    int by_signal = has_word(argc, argv, "signal"), is_after = has_word(argc, argv, "after");
+    REQUIRE(FIND_CASE(CALLS, what));
+    void (*call)(void) = FIND_CASE(CALLS, what)->run;
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
-        CHECK_CU(cuMemAlloc(&memory[device], bytes));
+        memory[device] = context_memory(&contexts[device], device, bytes);
     }
     CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     if (is("graph")) {

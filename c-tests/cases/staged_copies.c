@@ -259,13 +259,12 @@ static void show_time(void)
 {
     static unsigned char host[LARGEST], expected[LARGEST];
     unsigned char *on[DEVICES];
-    cudaStream_t s;
     struct timespec before, after;
 
     for (int i = 0; i < DEVICES; i++)
         on[i] = device_memory(i, LARGEST);
     CHECK(cudaSetDevice(0));
-    CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    cudaStream_t s = non_blocking_stream();
     fill(expected, LARGEST, 7);
     CHECK(cudaMemcpy(on[0], expected, LARGEST, cudaMemcpyHostToDevice));
     CHECK(cudaMemcpyPeerAsync(on[1], 1, on[0], 0, LARGEST, s));
@@ -286,10 +285,9 @@ static void show_sizes(void)
 {
     double quickest = 1e9;
     unsigned char *on[DEVICES];
-    cudaStream_t s;
     for (int i = DEVICES - 1; i >= 0; i--)
         on[i] = device_memory(i, LARGEST);
-    CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    cudaStream_t s = non_blocking_stream();
     for (int i = 0; i < 1030; i++) {
         struct timespec before, after;
         clock_gettime(CLOCK_MONOTONIC, &before);

@@ -27,8 +27,7 @@ static void *use_and_destroy(void *unused)
     (void)unused;
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     for (int round = 0; round < ROUNDS; round++) {
-        CUstream stream;
-        CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        CUstream stream = driver_stream();
         for (int i = 0; i < COPIES; i++)
             copy(stream);
         CHECK_CU(cuStreamDestroy(stream));
@@ -42,8 +41,7 @@ static void *make_and_copy(void *unused)
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     for (int round = 0; round < ROUNDS; round++) {
         if (!atomic_load(&handed_over)) {
-            CUstream stream;
-            CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            CUstream stream = driver_stream();
             copy(stream);
             atomic_store(&handed_over, stream);
         }

@@ -18,7 +18,7 @@ static void CUDA_CB hold(void *data)
 {
     (void)data;
     for (int waited = 0; !has_run && waited < PATIENCE_MS; waited++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_for(1);
     has_ended = 1;
 }
 

@@ -14,9 +14,8 @@ static atomic_int over;
 
 static void *copies(void *unused)
 {
-    CUstream stream;
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     do
         for (int i = 0; i < 8; i++)
             CHECK_CU(cuMemcpyPeerAsync(to, contexts[1], from, contexts[0], BYTES, stream));
@@ -36,8 +35,7 @@ int main(void)
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
     CHECK_CU(cuMemAlloc(&from, BYTES));
     CHECK_CU(cuMemAlloc(&inside, BYTES));
-    CUstream stream;
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     REQUIRE(pthread_create(&thread, NULL, copies, NULL) == 0);
     for (int i = 0; i < CAPTURES; i++) {
         CUgraph graph = NULL;

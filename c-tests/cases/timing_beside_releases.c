@@ -23,13 +23,12 @@ static void *release(void *unused)
 int main(void)
 {
     pthread_t thread;
-    CUstream stream;
     int refused = 0;
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++)
         CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
     CHECK_CU(cuCtxSetCurrent(contexts[0]));
-    CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUstream stream = driver_stream();
     REQUIRE(pthread_create(&thread, NULL, release, NULL) == 0);
     for (int i = 0; i < COPIES; i++)
         refused += cuMemcpyPeerAsync(memory[1], contexts[1], memory[0], contexts[0], 64, stream) != CUDA_SUCCESS;

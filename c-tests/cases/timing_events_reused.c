@@ -18,8 +18,7 @@ int main(void)
     int refused = 0;
     CHECK_CU(cuInit(0));
     for (int device = 1; device >= 0; device--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         CHECK_CU(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
     }
     for (int i = 0; i < COPIES; i++)

@@ -91,8 +91,7 @@ int main(int count, char **arguments)
         begin_ucx(arguments[1]);
     CHECK_CU(cuInit(0));
     for (int i = 1; i >= 0; i--) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[i], i));
-        CHECK_CU(cuCtxSetCurrent(contexts[i]));
+        contexts[i] = primary_context(i);
         CHECK_CU(cuMemAlloc_v2(&memory[i], 1 << 20));
     }
     if (!before)

@@ -216,10 +216,7 @@ static void of_host(void)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } cases[] = {{"event", of_event}, {"batch", of_batch}, {"default", of_default}, {"ring", of_ring},   {"reuse", of_reuse},
+    static const struct named_case cases[] = {{"event", of_event}, {"batch", of_batch}, {"default", of_default}, {"ring", of_ring},   {"reuse", of_reuse},
                  {"free", of_free},   {"unmap", of_unmap}, {"host", of_host},   {"staged", of_staged},
                  {"graph", of_graph}};
     REQUIRE(argc == 3);
@@ -235,11 +232,9 @@ int main(int argc, char **argv)
     }
     all_idle();
     CHECK(cudaSetDevice(0));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(argv[1], cases[i].name) == 0) {
-            cases[i].run();
-            all_idle();
-            return 0;
-        }
-    REQUIRE(!"a case");
+    const struct named_case *chosen = FIND_CASE(cases, argv[1]);
+    REQUIRE(chosen);
+    chosen->run();
+    all_idle();
+    return 0;
 }

@@ -5,6 +5,7 @@
 #include <spawn.h>
 
 #include "check.h"
+#include "lib/mappings.h"
 
 enum { COUNT = 2 << 20, TIMES = 3 };
 
@@ -26,10 +27,8 @@ static CUmemGenericAllocationHandle make(CUmemAllocationHandleType types)
 
 static void map(CUmemGenericAllocationHandle physical)
 {
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CHECK_CU(cuMemAddressReserve(&memory, COUNT, 0, 0, 0));
-    CHECK_CU(cuMemMap(memory, COUNT, 0, physical, 0));
-    CHECK_CU(cuMemSetAccess(memory, COUNT, &access, 1));
+    memory = map_physical(physical, COUNT);
+    CHECK_CU(grant_mapping(memory, COUNT, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 }
 
 static void share_mapped(void)
@@ -44,11 +43,10 @@ static void share_mapped(void)
 
 static void share_pool(void)
 {
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-    CUmemAccessDesc none = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUmemAccessDesc none = access_of(device, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     CUmemPoolPtrExportData data;
     CUmemoryPool pool;
-    CHECK_CU(cuMemPoolCreate(&pool, &properties));
+    CHECK_CU(new_pool(&pool, device));
     CHECK_CU(cuMemAllocFromPoolAsync(&memory, COUNT, pool, NULL));
     CHECK_CU(cuStreamSynchronize(NULL));
     for (int i = 0; i < TIMES; i++)
@@ -87,11 +85,9 @@ static void open_what_is_gone(char *program)
 
 int main(int argc, char **argv)
 {
-    CUcontext context;
     CHECK_CU(cuInit(0));
     CHECK_CU(cuDeviceGet(&device, 0));
-    CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
-    CHECK_CU(cuCtxSetCurrent(context));
+    primary_context(device);
     if (argc > 1) {
         CHECK_CU(cuMemAlloc(&memory, COUNT));
         CHECK_CU(cuIpcGetMemHandle(&handle, memory));

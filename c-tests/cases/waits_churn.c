@@ -20,15 +20,13 @@ static int rounds, threads = 4;
 static volatile int is_over;
 static int wrong;
 
-static void sleep_for(int microseconds) { nanosleep(&(struct timespec){.tv_nsec = microseconds * 1000L}, NULL); }
-static void CUDART_CB delay(void *data) { (void)data, sleep_for(DELAY_US); }
+static void CUDART_CB delay(void *data) { (void)data, usleep(DELAY_US); }
 static void count_wrong(void) { __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED); }
 
 static cudaStream_t new_stream(int device)
 {
-    cudaStream_t made;
     CHECK(cudaSetDevice(device));
-    CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    cudaStream_t made = non_blocking_stream();
     return made;
 }
 

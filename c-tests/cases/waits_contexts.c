@@ -25,11 +25,6 @@ static const struct kind {
     int owner;
 } kinds[] = {{"of a pool", CONTEXTS}, {"of the primary context", PRIMARY}, {"of the first context", FIRST}};
 
-static void sleep_for(int milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
-}
-
 static void CUDA_CB hold(void *data)
 {
     (void)data;
@@ -60,14 +55,13 @@ static CUdeviceptr memory(const struct kind *kind)
 {
     CUdeviceptr made;
     CUmemoryPool pool;
-    CUstream beside;
     CHECK_CU(cuCtxSetCurrent(contexts[kind->owner == CONTEXTS ? PRIMARY : kind->owner]));
     if (kind->owner != CONTEXTS) {
         CHECK_CU(cuMemAlloc(&made, BYTES));
         return made;
     }
     CHECK_CU(cuDeviceGetDefaultMemPool(&pool, 1));
-    CHECK_CU(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+    CUstream beside = driver_stream();
     CHECK_CU(cuMemAllocFromPoolAsync(&made, BYTES, pool, beside));
     CHECK_CU(cuStreamSynchronize(beside));
     return made;

@@ -17,11 +17,6 @@ static void *contexts[DEVICES];
 static sem_t inside, go_on;
 static volatile int is_destroyed, is_signalled;
 
-static void sleep_for(int milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
-}
-
 static void block(void)
 {
     blocking_on_event(NULL);

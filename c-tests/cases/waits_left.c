@@ -24,11 +24,6 @@ static char *src, *dst;
 static cudaStream_t stream, beside, reader;
 static unsigned char pattern[BYTES], found[BYTES], later[BYTES];
 
-static void sleep_for(int milliseconds)
-{
-    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
-}
-
 static void CUDART_CB hold(void *data)
 {
     (void)data;
@@ -67,9 +62,8 @@ static pthread_t opens_after(intptr_t milliseconds)
 
 static cudaStream_t new_stream(int device)
 {
-    cudaStream_t made;
     CHECK(cudaSetDevice(device));
-    CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    cudaStream_t made = non_blocking_stream();
     return made;
 }
 

@@ -69,13 +69,8 @@ static void *copies(void *data)
 /* Whether the copy was left. */
 static int leave(void)
 {
-    if (is_cancel) {
-        pthread_t thread;
-        void *result;
-        REQUIRE(pthread_create(&thread, NULL, copies, NULL) == 0);
-        REQUIRE(pthread_join(thread, &result) == 0);
-        return result == PTHREAD_CANCELED;
-    }
+    if (is_cancel)
+        return run_in_thread(copies, NULL) == PTHREAD_CANCELED;
     if (sigsetjmp(out, 1) != 0)
         return 1;
     copy_in_steps();

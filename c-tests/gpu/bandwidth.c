@@ -62,10 +62,9 @@ static struct answer measure(int to, int from)
 {
     static double call[SMALL_SAMPLES], complete[SMALL_SAMPLES];
     struct answer answer;
-    cudaStream_t stream;
 
     CHECK(cudaSetDevice(from));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (int i = 0; i < 2; i++)
         CHECK(cudaMemcpyPeerAsync(target[to], to, source[from], from, large, stream));
     CHECK(cudaStreamSynchronize(stream));

@@ -25,8 +25,7 @@ static void start(void)
 {
     CHECK_CU(cuInit(0));
     for (int device = 0; device < 2; device++) {
-        CHECK_CU(cuDevicePrimaryCtxRetain(&contexts[device], device));
-        CHECK_CU(cuCtxSetCurrent(contexts[device]));
+        contexts[device] = primary_context(device);
         for (int i = 0; i < 2; i++)
             CHECK_CU(cuMemAlloc(&memory[device][i], BYTES));
     }

@@ -65,7 +65,6 @@ int main(int argc, char **argv)
 {
     static double rows[ROWS];
     void *to, *from;
-    cudaStream_t stream;
     cudaEvent_t begun, ended;
     int large = argc == 2 && strcmp(argv[1], "large") == 0;
     int is_many = argc == 4 && strcmp(argv[1], "many") == 0;
@@ -76,7 +75,7 @@ int main(int argc, char **argv)
     CHECK(cudaDeviceEnablePeerAccess(0, 0));
     from = device_memory(0, size);
     CHECK(cudaDeviceEnablePeerAccess(1, 0));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     CHECK(cudaEventCreate(&begun));
     CHECK(cudaEventCreate(&ended));
     if (is_many) {

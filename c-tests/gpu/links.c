@@ -76,11 +76,10 @@ static void *make_link(void *argument)
     const size_t largest = sizes[SIZES - 1] * MIB / divisor;
     uint32_t *words = malloc(MIB);
     char *source, *target, *scratch;
-    cudaStream_t stream;
     target = device_memory(to, largest);
     source = device_memory(from, largest);
     CHECK(cudaMalloc((void **)&scratch, scratch_bytes));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaStream_t stream = non_blocking_stream();
     for (size_t block = 0; block < largest / MIB; block++) {
         words_of(words, link, block);
         CHECK(cudaMemcpy(source + block * MIB, words, MIB, cudaMemcpyHostToDevice));

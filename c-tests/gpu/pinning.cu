@@ -61,12 +61,11 @@ int main(int argc, char **argv)
     double idle[CALLS], busy[CALLS];
     int processors, blocks_each, is_dear = 0;
     volatile int *flags;
-    cudaStream_t spinning;
     void *memory;
 
     CHECK(cudaHostAlloc((void **)&flags, 2 * sizeof *flags, cudaHostAllocPortable | cudaHostAllocMapped));
     CHECK(cudaMalloc(&memory, ring));
-    CHECK(cudaStreamCreateWithFlags(&spinning, cudaStreamNonBlocking));
+    cudaStream_t spinning = non_blocking_stream();
     CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
     CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_each, spin, THREADS, 0));
     flags[0] = 1;

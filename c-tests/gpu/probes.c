@@ -101,6 +101,14 @@ static const char *took(double begun)
     return now() - begun < HELD * 3 / 4 ? "at once" : "late";
 }
 
+/* Says what a call returns, and how long it took. */
+#define SAY_TIMED(format, call) \
+    do { \
+        double begun_ = now(); \
+        int result_ = (call); \
+        say(format, result_, took(begun_)); \
+    } while (0)
+
 static void nap(void *ms)
 {
     usleep((useconds_t)(uintptr_t)ms * 1000);
@@ -214,47 +222,24 @@ static void use_runtime(void)
     MUST(cudaStreamCreate(&left_stream));
 }
 
-static void end_handler(void)
+/* With a handler from before the first call or after it, or by the destructor. */
+static void end_after(void (*use)(void), void (*early)(void), void (*late)(void))
 {
-    use_context();
-    atexit(at_end_late);
+    if (early)
+        atexit(early);
+    use();
+    if (late)
+        atexit(late);
+    in_destructor = !early && !late;
     exit(0);
 }
 
-static void end_handler_from_before(void)
-{
-    atexit(at_end_early);
-    use_context();
-    exit(0);
-}
-
-static void end_destructor(void)
-{
-    use_context();
-    in_destructor = 1;
-    exit(0);
-}
-
-static void end_runtime_handler(void)
-{
-    use_runtime();
-    atexit(at_end_late);
-    exit(0);
-}
-
-static void end_runtime_handler_from_before(void)
-{
-    atexit(at_end_early);
-    use_runtime();
-    exit(0);
-}
-
-static void end_runtime_destructor(void)
-{
-    use_runtime();
-    in_destructor = 1;
-    exit(0);
-}
+static void end_handler(void) { end_after(use_context, NULL, at_end_late); }
+static void end_handler_from_before(void) { end_after(use_context, at_end_early, NULL); }
+static void end_destructor(void) { end_after(use_context, NULL, NULL); }
+static void end_runtime_handler(void) { end_after(use_runtime, NULL, at_end_late); }
+static void end_runtime_handler_from_before(void) { end_after(use_runtime, at_end_early, NULL); }
+static void end_runtime_destructor(void) { end_after(use_runtime, NULL, NULL); }
 
 static void at_thread_end(void *unused)
 {
@@ -281,9 +266,7 @@ static void end_of_thread(void)
 
 static void at_end_waits(void)
 {
-    double begun = now();
-    int result = cuCtxSynchronize();
-    say("cuCtxSynchronize %d %s", result, took(begun));
+    SAY_TIMED("cuCtxSynchronize %d %s", cuCtxSynchronize());
 }
 
 static void end_waits_for_work(void)
@@ -403,20 +386,14 @@ static void open_and_close(void)
     MUST(cuIpcOpenMemHandle(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     CUstream busy = held();
     MUST(cuMemcpyDtoDAsync(mine, theirs, 4 * MIB, busy));
-    double begun = now();
-    int result = cuIpcCloseMemHandle(theirs);
-    say("copy queued: %d %s, ", result, took(begun));
+    SAY_TIMED("copy queued: %d %s, ", cuIpcCloseMemHandle(theirs));
     say("then the stream %d; ", cuStreamSynchronize(busy));
     MUST(cuIpcOpenMemHandle(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     busy = held();
-    begun = now();
-    result = cuIpcCloseMemHandle(theirs);
-    say("other work queued: %d %s; ", result, took(begun));
+    SAY_TIMED("other work queued: %d %s; ", cuIpcCloseMemHandle(theirs));
     cuStreamSynchronize(busy);
     busy = held();
-    begun = now();
-    result = cuIpcOpenMemHandle(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    say("open: %d %s", result, took(begun));
+    SAY_TIMED("open: %d %s", cuIpcOpenMemHandle(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     done();
 }
 
@@ -515,9 +492,7 @@ static void wait_for_event(void)
     say("the stream %d %s; ", result, took(begun));
     done();
     get(to_opener, &byte, 1);
-    begun = now();
-    result = cuEventSynchronize(theirs);
-    say("synchronize %d %s; ", result, took(begun));
+    SAY_TIMED("synchronize %d %s; ", cuEventSynchronize(theirs));
     CUstream busy = held();
     say("record %d; ", cuEventRecord(theirs, busy));
     done();
@@ -545,9 +520,7 @@ static void event_of_other_process(void)
         await();
         MUST(cuStreamSynchronize(busy));
     }
-    double begun = now();
-    int result = cuEventSynchronize(mine);
-    say("the owner waits for it %d %s; ", result, took(begun));
+    SAY_TIMED("the owner waits for it %d %s; ", cuEventSynchronize(mine));
     MUST(cuEventDestroy(mine));
     give(to_opener, "", 1);
     await();
@@ -615,9 +588,7 @@ static void behind(const size_t *sizes)
         MUST(cuMemcpyDtoH(&value, target + size - 1, 1));
         say(" %s", value == 1 ? "source as called" : "source as changed");
         busy = held();
-        begun = now();
-        result = cuMemcpyDtoHAsync(source, target, size, busy);
-        say(", down %d %s; ", result, took(begun));
+        SAY_TIMED(", down %d %s; ", cuMemcpyDtoHAsync(source, target, size, busy));
         MUST(cuStreamSynchronize(busy));
     }
 }
@@ -633,34 +604,24 @@ static void behind_work_pinned(void)
     unsigned char *source = pinned(size), value = 0;
     memset(source, 1, size);
     CUstream busy = held();
-    double begun = now();
-    int result = cuMemcpyHtoDAsync(target, source, size, busy);
-    say("up %d %s", result, took(begun));
+    SAY_TIMED("up %d %s", cuMemcpyHtoDAsync(target, source, size, busy));
     memset(source, 2, size);
     MUST(cuStreamSynchronize(busy));
     MUST(cuMemcpyDtoH(&value, target + size - 1, 1));
     say(" %s", value == 1 ? "source as called" : "source as changed");
     busy = held();
-    begun = now();
-    result = cuMemcpyDtoHAsync(source, target, size, busy);
-    say(", down %d %s; ", result, took(begun));
+    SAY_TIMED(", down %d %s; ", cuMemcpyDtoHAsync(source, target, size, busy));
     MUST(cuStreamSynchronize(busy));
     CUstream blocking;
     MUST(cuStreamCreate(&blocking, 0));
     hold(blocking);
-    begun = now();
-    result = cuMemcpyHtoD(target, source, size);
-    say("default stream up %d %s; ", result, took(begun));
+    SAY_TIMED("default stream up %d %s; ", cuMemcpyHtoD(target, source, size));
     MUST(cuCtxSynchronize());
     hold(blocking);
-    begun = now();
-    result = cuMemcpyDtoD(target, target + MIB, MIB);
-    say("device to device %d %s; ", result, took(begun));
+    SAY_TIMED("device to device %d %s; ", cuMemcpyDtoD(target, target + MIB, MIB));
     MUST(cuCtxSynchronize());
     hold(blocking);
-    begun = now();
-    result = cuMemsetD8(target, 1, MIB);
-    say("memset %d %s", result, took(begun));
+    SAY_TIMED("memset %d %s", cuMemsetD8(target, 1, MIB));
     MUST(cuCtxSynchronize());
 }
 
@@ -1142,7 +1103,8 @@ static void capability(void)
     say("null %d, no such device %d", ask(NULL, &minor, 0), ask(&major, &minor, 99));
 }
 
-static void *nvml(void)
+/* A function of NVML, which is started. */
+static void *of_nvml(const char *name)
 {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     int (*start)(void) = library ? (int (*)(void))dlsym(library, "nvmlInit_v2") : NULL;
@@ -1151,8 +1113,16 @@ static void *nvml(void)
         say("nvmlInit %d", result);
         _exit(0);
     }
-    return library;
+    void *function = dlsym(library, name);
+    if (!function) {
+        say("no such function");
+        _exit(0);
+    }
+    return function;
 }
+
+typedef int handle_function(unsigned, void **);
+typedef int status_function(void *, void *, int, int *);
 
 static void nvml_strings(void)
 {
@@ -1169,9 +1139,8 @@ static void nvml_strings(void)
 
 static void nvml_pci(void)
 {
-    void *library = nvml();
-    int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    int (*pci)(void *, void *) = (int (*)(void *, void *))dlsym(library, "nvmlDeviceGetPciInfo_v3");
+    handle_function *handle = (handle_function *)of_nvml("nvmlDeviceGetHandleByIndex_v2");
+    int (*pci)(void *, void *) = (int (*)(void *, void *))of_nvml("nvmlDeviceGetPciInfo_v3");
     void *device;
     struct {
         char legacy[16];
@@ -1179,10 +1148,6 @@ static void nvml_pci(void)
         char name[32];
         char more[64];
     } info = {0};
-    if (!pci) {
-        say("no such function");
-        return;
-    }
     MUST(handle(0, &device));
     char of_driver[32] = "", joined[32];
     int result = pci(device, &info);
@@ -1195,13 +1160,8 @@ static void nvml_pci(void)
 
 static void nvml_peers(void)
 {
-    void *library = nvml();
-    int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    int (*status)(void *, void *, int, int *) = (int (*)(void *, void *, int, int *))dlsym(library, "nvmlDeviceGetP2PStatus");
-    if (!status) {
-        say("no such function");
-        return;
-    }
+    handle_function *handle = (handle_function *)of_nvml("nvmlDeviceGetHandleByIndex_v2");
+    status_function *status = (status_function *)of_nvml("nvmlDeviceGetP2PStatus");
     void *first, *second;
     MUST(handle(0, &first));
     MUST(handle(1, &second));
@@ -1215,13 +1175,8 @@ static void nvml_peers(void)
 
 static void nvml_peer_itself(void)
 {
-    void *library = nvml();
-    int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    int (*status)(void *, void *, int, int *) = (int (*)(void *, void *, int, int *))dlsym(library, "nvmlDeviceGetP2PStatus");
-    if (!status) {
-        say("no such function");
-        return;
-    }
+    handle_function *handle = (handle_function *)of_nvml("nvmlDeviceGetHandleByIndex_v2");
+    status_function *status = (status_function *)of_nvml("nvmlDeviceGetP2PStatus");
     void *first;
     MUST(handle(0, &first));
     int value = -1, result = status(first, first, 0, &value);

@@ -78,10 +78,9 @@ static const struct form {
 
 static void make_graph(int to, int device)
 {
-    cudaStream_t capturing;
     cudaGraph_t graph;
     CHECK(cudaSetDevice(device));
-    CHECK(cudaStreamCreateWithFlags(&capturing, cudaStreamNonBlocking));
+    cudaStream_t capturing = non_blocking_stream();
     CHECK(cudaStreamBeginCapture(capturing, cudaStreamCaptureModeRelaxed));
     CHECK(cudaMemcpyAsync(target[to], source, WORDS * 4, cudaMemcpyDefault, capturing));
     CHECK(cudaStreamEndCapture(capturing, &graph));

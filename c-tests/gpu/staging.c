@@ -157,13 +157,12 @@ static void show_beside(void)
 {
     enum { COPIES = 4, BYTES = 256 * MIB };
     double samples[3][SAMPLES];
-    cudaStream_t upload;
     char *host, *there;
     CHECK(cudaSetDevice(1));
     CHECK(cudaMallocHost((void **)&host, BYTES));
     memset(host, 1, BYTES);
     CHECK(cudaMalloc((void **)&there, BYTES));
-    CHECK(cudaStreamCreateWithFlags(&upload, cudaStreamNonBlocking));
+    cudaStream_t upload = non_blocking_stream();
     for (int sample = -2; sample < SAMPLES; sample++) { /* at first rings are made */
         double done[2] = {0}, since;
         CHECK(cudaDeviceSynchronize());

@@ -1,15 +1,15 @@
 /*
- * Devices, by their primary contexts, and memory of every kind on them. Include after cuda.h, cuda_runtime_api.h and check.h; MOST_DEVICES is
+ * Devices, by their primary contexts, and memory on them. Include after cuda.h, cuda_runtime_api.h and check.h; MOST_DEVICES is
  * defined before if it is not 4.
  */
 #ifndef P2PSHIM_C_TESTS_DEVICES_H
 #define P2PSHIM_C_TESTS_DEVICES_H
 
+#include "mappings.h"
+
 #ifndef MOST_DEVICES
 #define MOST_DEVICES 4
 #endif
-
-enum { GRANULE = 2 << 20 }; /* bytes of a mapping, or a multiple of it */
 
 static int devices; /* that the program uses */
 static CUcontext contexts[MOST_DEVICES];
@@ -94,38 +94,6 @@ static inline void write_memory(int device, CUdeviceptr to, const void *from, si
     enter(contexts[device]);
     CHECK_CU(cuMemcpyHtoD(to, from, bytes));
     leave();
-}
-
-/* ---- pools and mappings: the driver's and the runtime's descriptors are the same bytes ---- */
-
-static inline CUmemAccessDesc access_of(int device, CUmemAccess_flags flags)
-{
-    return (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
-}
-
-static inline CUresult new_pool(CUmemoryPool *pool, int device)
-{
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-    return cuMemPoolCreate(pool, &properties);
-}
-
-static inline CUresult new_physical(CUmemGenericAllocationHandle *physical, int device, size_t bytes)
-{
-    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-    return cuMemCreate(physical, bytes, &properties, 0);
-}
-
-/* Which devices have rights to memory that has rights of its own. */
-static inline CUresult grant_pool(CUmemoryPool pool, int device, CUmemAccess_flags flags)
-{
-    CUmemAccessDesc access = access_of(device, flags);
-    return cuMemPoolSetAccess(pool, &access, 1);
-}
-
-static inline CUresult grant_mapping(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags)
-{
-    CUmemAccessDesc access = access_of(device, flags);
-    return cuMemSetAccess(at, bytes, &access, 1);
 }
 
 #endif

@@ -48,7 +48,7 @@ static void change_access(void)
     MUST(cudaSetDevice(2));
     (void)cudaDeviceEnablePeerAccess(3, 0);
     if (draw(8) == 0)
-        sleep_for(draw(200));
+        usleep(draw(200));
     (void)cudaDeviceDisablePeerAccess(3);
     (void)cudaGetLastError();
 }
@@ -173,7 +173,7 @@ static void *go_on_beside(void *thread)
         self->change = self->all[draw(3)];
         make_change(&own);
         if (self->pause)
-            sleep_for(self->pause);
+            usleep(self->pause);
     }
     return NULL;
 }
