@@ -15,7 +15,7 @@ export SHIM_PROFILE
 IS_DIST := $(filter dist,$(SHIM_PROFILE))
 IS_RELEASE := $(filter release,$(SHIM_PROFILE))
 SHIM := target/built/libp2pshim.so
-# The command and the simulated GPUs are built without LTO, which takes minutes of one core and saves a seventh of the command's size.
+# The command is built without LTO, which takes five minutes of one core and saves a seventh of its size.
 NO_LTO := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 build: shim sim

@@ -1,5 +1,5 @@
 # aarch64: cross-built by the tools of `make dist`, and run beside the programs of this machine under QEMU's user mode, which c-tests/arm.txt names.
-.PHONY: arm test-arm test-arm-few test-arm-dist arm-tools
+.PHONY: arm arm-few test-arm test-arm-few test-arm-dist arm-tools
 ARM := target/arm
 ARM_TARGET := aarch64-unknown-linux-gnu
 ARM_BUILD := target/$(ARM_TARGET)/tests
@@ -44,11 +44,13 @@ test-arm: arm shim sim
 
 # In a minute, most of which is the build: the programs that tests/arm.txt begins with, beside those of `make c-tests`. The library and the simulated GPUs
 # that these need are not optimized, which takes a third of the time.
-test-arm-few: arm-tools $(NVIDIA)/stamp shim sim c-tests
+test-arm-few: arm-few shim sim c-tests
+	tests/arm.py --few
+
+arm-few: arm-tools $(NVIDIA)/stamp
 	CARGO_PROFILE_DEV_DEBUG=0 $(ARM_ZIG) zigbuild --target $(ARM_TARGET).$(GLIBC) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
 	+$(call arm_sim,target/$(ARM_TARGET)/debug,$(ARM_FEW)/sim/lib,$(addprefix $(ARM_FEW)/sim/lib/,libcuda.so.1 libcudart.so.12 libamdhip64.so.6))
 	+$(call programs_for,aarch64,$(ARM_FEW)/sim/lib,$(ARM_FEW)/c-tests,--few)
-	tests/arm.py --few
 
 # The packages, with the tests that `make test-dist` has for them: they are installed, and used by programs, Python and the command, all under emulation. Emulated
 # programs take $(ARM_ROOT) for the root of the system. STAND_INS lets them start others, and read stacks.

@@ -48,8 +48,8 @@ dist-tools:
 # Cargo builds anew what has seen another date.
 dist-build: export SOURCE_DATE_EPOCH := $(SOURCE_DATE_EPOCH)
 dist-build: $(if $(IS_CROSS),arm-tools,dist-tools)
-	$(ZIGBUILD) -p p2pshim
-	$(NO_LTO) $(ZIGBUILD) -p p2pshim-cli -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(ZIGBUILD) -p p2pshim -p p2psim-cuda -p p2psim-cudart -p p2psim-hip
+	$(NO_LTO) $(ZIGBUILD) -p p2pshim-cli
 	$(ZIG_ENV) $(MAKE) -s --no-print-directory -f sim/link.mk LIB=$(DIST_SIM) ARCHIVES=$(DIST_BUILD) UNWIND=-lunwind \
 		CC="$(DIST_CC)$(if $(IS_CROSS), -s)" shared
 

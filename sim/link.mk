@@ -86,11 +86,10 @@ $(VERSIONS:%=$(LIB)/libcudart.so.%): $(LIB)/libcudart.so.%: $(CUDART) $(OBJ)/cud
 	mkdir -p $(LIB)/$*
 	ln -sf ../$(notdir $@) $(LIB)/$*/libcudart.so
 
-# One object with nothing global but the API, so that it fits into programs that have Rust parts of their own, and without the standard library's
-# bitcode, which an older LLVM beside ar and ld cannot read.
+# One object with nothing global but the API, so that it fits into programs that have Rust parts of their own.
 $(LIB)/libcudart_static.a: $(CUDART) $(OBJ)/version.13.o | $(LIB)
 	$(LD) -r -u cudaMemcpyPeer -o $(OBJ)/cudart.o $(OBJ)/version.13.o $(CUDART)
-	objcopy -R .llvmbc -R .llvmcmd --wildcard --keep-global-symbol='cuda*' --keep-global-symbol='__cuda*' $(OBJ)/cudart.o
+	objcopy --wildcard --keep-global-symbol='cuda*' --keep-global-symbol='__cuda*' $(OBJ)/cudart.o
 	rm -f $@
 	$(AR) rcs $@ $(OBJ)/cudart.o
 

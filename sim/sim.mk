@@ -11,5 +11,5 @@ SIM_CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Cargo knows best what is out of date; link.mk then links only what cargo has changed.
 .PHONY: sim
 sim: $(if $(IS_DIST),dist-build)
-	$(if $(IS_DIST),,$(NO_LTO) $(or $(CARGO),cargo) build --release -p p2psim-cuda -p p2psim-cudart -p p2psim-hip)
+	$(if $(IS_DIST),,$(or $(CARGO),cargo) build --release -p p2psim-cuda -p p2psim-cudart -p p2psim-hip)
 	@$(MAKE) --no-print-directory -f sim/link.mk LIB=$(SIM_LIB) ARCHIVES=$(if $(IS_DIST),$(DIST_BUILD),$(SIM_CARGO_TARGET)/release)
