@@ -52,16 +52,19 @@ programs: shim sim c-tests bench-programs tools
 tools:
 	cargo nextest --version >/dev/null 2>&1 || packaging/get-tools nextest
 
+# With the packages' tests where `make dist` makes these.
+TESTS_RUN := $(if $(IS_DIST),WITH_PACKAGES=1) tests/run
+
 # The tests themselves, which tests/run builds otherwise.
 test-programs: tools model-programs
-	tests/run --no-run
+	$(TESTS_RUN) --no-run
 
 # A test runs some of them, and a test that builds may take longer than a test may on a busy machine.
 model-programs:
 	CARGO=$(CARGO) tests/models.py --build
 
 test: programs model-programs $(if $(IS_DIST),dist valgrind)
-	tests/run
+	$(TESTS_RUN)
 
 # After a change of the library: unit tests, and tests of programs that take little time.
 quick: programs
@@ -74,7 +77,7 @@ golden: programs
 # All of what `make test` does a part of, with other seeds each time. The exports are checked in a debug build too: symbol
 # versions have got lost there.
 soak: SEED := $(or $(P2PSHIM_SOAK),$(shell od -An -N3 -tu4 /dev/urandom))
-soak: programs
+soak: programs model-programs
 	$(CARGO) build -p p2pshim
 	echo '`make soak P2PSHIM_SOAK=$(strip $(SEED))` repeats this.'
 	P2PSHIM_SOAK=$(strip $(SEED)) tests/run --profile soak

@@ -61,7 +61,7 @@ STAND_INS := $(addprefix $(ARM)/dist/lib,starts_programs.so reads_by_pipe.so)
 ARM_DIST_TESTS := binary(dist) - test(/^(calls_take_no_more|too_new_libraries)/)
 $(ARM)/dist/lib%.so: c-tests/lib/%.c
 	mkdir -p $(ARM_ROOT)/lib
-	$(ZIG_ENV) $(ZIG) cc -target aarch64-linux-gnu.2.36 -shared -fPIC -Wall -Wextra -Werror -O1 $< -o $@
+	$(ZIG_ENV) $(ZIG) cc -target aarch64-linux-gnu.2.36 -shared -fPIC -D_GNU_SOURCE -Wall -Wextra -Werror -O1 $< -o $@
 
 test-arm-dist: $(NVIDIA)/stamp tools
 	$(MAKE) --no-print-directory dist DIST_MACHINE=aarch64

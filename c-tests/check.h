@@ -136,7 +136,7 @@ static inline CUcontext primary_context(int device)
     return context;
 }
 
-/* Memory of that. */
+/* Memory in a device's primary context, which is current from now on. */
 static inline CUdeviceptr context_memory(CUcontext *context, int device, size_t bytes)
 {
     CUdeviceptr memory;

@@ -54,7 +54,7 @@ def made(*command, **variables):
 
 
 def compiled(program, into, *flags):
-    made("gcc", "-std=c11", "-g", "-O1", "-DANY_ALLOCATOR", f"-I{ROOT}/c-tests", "-isystem", CU12 / "include", *flags, ROOT / f"c-tests/cases/{program}.c",
+    made("gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-DANY_ALLOCATOR", f"-I{ROOT}/c-tests", "-isystem", CU12 / "include", *flags, ROOT / f"c-tests/cases/{program}.c",
          CU12 / "lib/libcudart.so.12", SIM / "libcuda.so.1", "-lpthread", "-ldl", "-o", into)
 
 

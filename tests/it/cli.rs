@@ -139,7 +139,8 @@ fn verbose_command_logs_what_it_does_and_the_library_does_not_mind_its_variable(
 
 #[test]
 fn man_writes_a_page_for_every_command() {
-    let folder = crate::support::Scratch::new("man").join("man1");
+    let scratch = crate::support::Scratch::new("man");
+    let folder = scratch.join("man1");
     let output = p2pshim(&["man", folder.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page =
@@ -155,7 +156,6 @@ fn man_writes_a_page_for_every_command() {
     }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), COMMANDS.len() + 1);
     assert_eq!(text(&p2pshim(&["man"]).stdout), main);
-    std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
 }
 
 #[test]

@@ -237,7 +237,7 @@ const CASES: &[Case] = &[
     case("P2P-error-no-driver", "no_driver", "cudaDeviceCanAccessPeer", &[], &[("P2PSIM_DEVICES", "0")]),
 ];
 
-/// What cases do wrong besides, which is said of both what fires and what is silent.
+/// Mistakes that cases make besides, found whether they fire or not.
 const BESIDES: [(&str, &str, &str); 2] = [
     ("left_behind_704", "cudaDeviceEnablePeerAccess", "P2P-enable-twice"),
     ("left_behind_705", "cudaDeviceDisablePeerAccess", "P2P-disable-not-enabled"),

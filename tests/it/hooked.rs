@@ -106,8 +106,8 @@ fn library_that_rewrites_tables_in_either_order_same_output_and_sees_the_same_ca
 fn linked(libraries: &[&Path]) -> Program {
     let built = scratch("looks_up_driver");
     let mut gcc = Command::new("gcc");
-    gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-Ic-tests", "-isystem", "target/nvidia/cu12/include"]);
-    gcc.args(["c-tests/cases/looks_up_driver.c", "-Wl,--no-as-needed"])
+    gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-D_GNU_SOURCE", "-Ic-tests"]);
+    gcc.args(["-isystem", "target/nvidia/cu12/include", "c-tests/cases/looks_up_driver.c", "-Wl,--no-as-needed"])
         .args(libraries)
         .args(["-ldl", "-o"])
         .arg(&built);

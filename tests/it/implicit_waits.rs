@@ -1,5 +1,6 @@
 //! Calls that wait for queued copies though nobody has asked them to wait the same with p2pshim, which makes those copies direct.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -33,6 +34,8 @@ fn cells() -> Vec<Cell> {
             }
         }
     }
+    let named: BTreeSet<_> = cells.iter().map(|cell| &cell.arguments).collect();
+    assert_eq!((cells.len(), named.len()), (770, 770), "cells, and different ones");
     // Half of one form of copy, and every sixth of the others, from one on that is drawn; those that are tried with each runtime. In
     // `make soak` all.
     let drawn = Draw::of("implicit waits").below(6);

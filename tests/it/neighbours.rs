@@ -81,7 +81,7 @@ fn tcmalloc_in_either_order_same_output() {
 fn sanitized(name: &str, flags: &[&str]) -> Option<Program> {
     let built = scratch(&format!("guide_sample-{name}"));
     let mut gcc = Command::new("gcc");
-    gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-g", "-O1", "-Ic-tests"]);
+    gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-g", "-O1", "-D_GNU_SOURCE", "-Ic-tests"]);
     gcc.args(["-isystem", "target/nvidia/cu12/include"])
         .args(flags)
         .args(["c-tests/cases/guide_sample.c", "target/nvidia/cu12/lib/libcudart.so.12", "-o"])

@@ -38,9 +38,9 @@ fn python() -> Program {
     Program::new(python).libraries("target/sim/lib").findings_apart()
 }
 
-/// The script, as it copies `count` times by a package, and what finds the number of the line that a comment names. `P2PSHIM_PYTHON`
+/// The script, as it copies `count` times by a package, what finds the number of the line that a comment names, and the package's folder. `P2PSHIM_PYTHON`
 /// names an interpreter other than `python3`.
-fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
+fn program(count: usize) -> (Program, impl Fn(&str) -> u32, Scratch) {
     let folder = Scratch::new("package");
     let program = python().arg(path(SCRIPT).to_string_lossy()).arg("libcudart.so.12").arg(folder.to_string_lossy());
     let text = fs::read_to_string(path(SCRIPT)).unwrap();
@@ -48,7 +48,7 @@ fn program(count: usize) -> (Program, impl Fn(&str) -> u32) {
         let ends = |line: &str| line.ends_with(&format!("  # {name}"));
         text.lines().position(ends).unwrap_or_else(|| panic!("no line {name}")) as u32 + 1
     };
-    (program.arg(count.to_string()), line)
+    (program.arg(count.to_string()), line, folder)
 }
 
 /// Runs it with a trace, and returns that.
@@ -144,7 +144,7 @@ thread.join()
 
 #[test]
 fn python_line_outside_packages_is_noted_for_the_first_copies_and_for_powers_of_two() {
-    let (program, line) = program(1000);
+    let (program, line, _folder) = program(1000);
     let (_, trace, _folder) = traced(&program);
     let copies = copies(&trace);
     let steps = &copies[&4096];
@@ -175,14 +175,14 @@ fn python_lines_of_copies_by_hand_are_in_the_first_line_of_the_report() {
 
 #[test]
 fn python_line_in_a_signal_handler_is_not_looked_for() {
-    let (program, _) = program(1);
+    let (program, _, _folder) = program(1);
     let (_, trace, _folder) = traced(&program.env("P2PSHIM_STACKS", "all"));
     assert_eq!(copies(&trace)[&32], [None]);
 }
 
 #[test]
 fn python_line_of_a_finding_is_in_its_text_and_its_record() {
-    let (program, line) = program(20);
+    let (program, line, _folder) = program(20);
     let (outcome, trace, _folder) = traced(&program.env("P2PSHIM_ACCESS", "app"));
     let said: Vec<&String> = outcome.lines.iter().filter(|line| line.contains("(error)")).collect();
     let expected = format!(" at python_lines.py:{} in mistake, ", line("mistake"));
@@ -195,7 +195,7 @@ fn python_line_of_a_finding_is_in_its_text_and_its_record() {
 #[test]
 fn python_all_lines_are_noted_on_request_and_none() {
     for (stacks, is_all) in [("all", true), ("off", false)] {
-        let (program, line) = program(100);
+        let (program, line, _folder) = program(100);
         let (_, trace, _folder) = traced(&program.env("P2PSHIM_STACKS", stacks));
         let copies = copies(&trace);
         assert_eq!(copies[&4096].len(), 100);
@@ -207,7 +207,7 @@ fn python_all_lines_are_noted_on_request_and_none() {
 
 #[test]
 fn python_programs_do_the_same_and_each_copy_is_recorded() {
-    let (program, _) = program(3000);
+    let (program, _, _folder) = program(3000);
     let (outcome, trace, _folder) = traced(&program);
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("done\n", ""));
     let mut buffer = Vec::new();
@@ -236,7 +236,7 @@ fn python_that_ends_while_threads_copy_ends_as_without_the_shim() {
 
 #[test]
 fn python_report_names_the_lines() {
-    let (program, line) = program(1000);
+    let (program, line, _folder) = program(1000);
     let (_, _, folder) = traced(&program);
     let report = Program::new(crate::support::command()).arg("report").arg(folder.to_string_lossy()).plain();
     let step = format!("      python_lines.py:{} in Trainer.step (70 of 1 010 looked at, ", line("step"));

@@ -191,7 +191,7 @@ pub(super) fn is_forgiven(failure: &Failure) -> bool {
     failure.function.ends_with("PeerAccess") && matches!(failure.code, 704 | 705)
 }
 
-/// Whether another call without a record has failed.
+/// Whether a call without a record has failed that is neither forgiven nor left behind.
 pub(super) fn are_others(report: &Report) -> bool {
     !report.failures.iter().all(|it| is_forgiven(it) || is_left(it))
 }

@@ -65,7 +65,7 @@ pub(crate) fn command() -> PathBuf {
     path("target/built/p2pshim")
 }
 
-/// What `p2pshim report --json` says of a folder of traces.
+/// The JSON report of a folder of traces.
 pub(crate) fn json_report(folder: &Path) -> serde_json::Value {
     let output = Command::new(command()).arg("report").arg(folder).arg("--json").output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -98,7 +98,7 @@ pub(crate) fn browser() -> Result<String, String> {
     if output.status.success() { Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()) } else { Err(said) }
 }
 
-/// A new path for a file or a folder that stays.
+/// A new path for a file or a folder, which the caller removes.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
